@@ -39,7 +39,7 @@ types: $(STAMP) ## check types
 	@$(BIN)/mypy
 
 imports: $(STAMP) ## check who imports whom
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 tidy: $(STAMP) ## check the house rules of tests/tidy
 	@$(BIN)/python -m pytest tests/tidy
