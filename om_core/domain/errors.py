@@ -1,0 +1,90 @@
+"""Errors carry the policy: what the caller has to do is the class, not the text."""
+
+from __future__ import annotations
+
+
+class OmError(Exception):
+    """Base of every error this library raises on purpose; `code` is stable and machine-readable."""
+
+    code = "om_error"
+
+
+class InvalidInputError(OmError, ValueError):
+    """The caller sent something that cannot be stored; `path` names the field, as in `messages.3.parts.0.text`."""
+
+    code = "invalid_input"
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+        self.reason = message
+
+
+class PolicyError(OmError, ValueError):
+    """An option has a value outside its range; the text names the option, the value and the allowed range."""
+
+    code = "invalid_option"
+
+    def __init__(self, option: str, value: object, allowed: str) -> None:
+        super().__init__(f"{option} = {value!r} is not allowed: {allowed}")
+        self.option = option
+        self.value = value
+        self.allowed = allowed
+
+
+class NotFoundError(OmError, LookupError):
+    """No such thread, job, message or generation for this tenant."""
+
+    code = "not_found"
+
+
+class AmbiguousThreadError(OmError):
+    """Several resources of this tenant use the same thread id; name the resource."""
+
+    code = "ambiguous_thread"
+
+
+class ConflictError(OmError):
+    """The request contradicts what is stored: a known id with other content, a stale version, a fixed scope."""
+
+    code = "conflict"
+
+
+class LostRaceError(OmError):
+    """Someone else won: a fence, a cursor or a version changed. The result is dropped, its cost is booked."""
+
+    code = "lost_race"
+
+
+class RetryLaterError(OmError):
+    """An outage or a limit, not the input's fault; try again after `after_s` seconds (None: the usual backoff)."""
+
+    code = "retry_later"
+
+    def __init__(self, message: str, *, after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class GiveUpError(OmError):
+    """This input cannot be processed by this model, however often it is tried."""
+
+    code = "give_up"
+
+
+class UnusableOutputError(GiveUpError):
+    """The model answered, and the answer is degenerate, unparsable or a refusal (DESIGN 6.7)."""
+
+    code = "unusable_output"
+
+
+class SetupError(OmError):
+    """Somebody has to fix the installation: a missing key, an unknown model, an old schema. The text says how."""
+
+    code = "setup"
+
+
+class SchemaVersionError(SetupError):
+    """The database schema is not the one this code was written for."""
+
+    code = "schema_version"

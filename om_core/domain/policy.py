@@ -1,0 +1,98 @@
+"""The numbers of one memory, resolved: absolute, validated together, with the unit in the name (DESIGN 6).
+
+`om_core.config.resolve_policy` turns the user's option tree into this; nothing below reads options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from om_core.domain.message import JsonObject
+
+Scope: TypeAlias = Literal["thread", "resource"]
+Ttl: TypeAlias = float | Literal["auto"] | None
+"""Seconds, `auto` (from the actor's provider) or None for never."""
+
+DEFAULT_MODEL = "google/gemini-2.5-flash"
+OFFLINE_MODEL = "offline/extractive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseModel:
+    """Which model a phase calls, and how. `max_attempt_s` bounds one call, whatever the server does."""
+
+    name: str = DEFAULT_MODEL
+    fallbacks: tuple[str, ...] = ()
+    settings: JsonObject = field(default_factory=dict)
+    provider_options: JsonObject = field(default_factory=dict)
+    max_attempt_s: float = 120.0
+    window_tokens: int | None = None
+    """Input window, if the user sets it; else the model's own is looked up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationPolicy:
+    """When and how messages become notes. Token counts are absolute; the reference's names, resolved."""
+
+    model: PhaseModel = field(default_factory=PhaseModel)
+    message_tokens: int = 30_000
+    buffer_tokens: int | None = 6_000
+    """Unbuffered tokens that make an observe job due; None: buffering is off."""
+    retention_tokens: int = 6_000
+    """The floor F that activation leaves raw: threshold x (1 - buffer_activation), or the absolute option."""
+    block_after_tokens: int = 36_000
+    """From here on a context call may wait (DESIGN 6.4); equal to the threshold when buffering is off."""
+    block_timeout_s: float = 30.0
+    previous_observer_tokens: int | None = 2_000
+    """Most tokens of earlier notes shown to the Observer; None: all that fit, 0: none."""
+    buffer_on_idle: bool = False
+    buffer_max_age_s: float = 3_600.0
+    open_call_max_age_s: float = 3_600.0
+    activate_after_idle_s: Ttl = None
+    activate_on_provider_change: bool = False
+    instruction: str | None = None
+    thread_title: bool = False
+    current_task: bool = True
+    suggested_response: bool = True
+    observe_attachments: bool | Literal["auto"] | tuple[str, ...] = ("image/*", "application/pdf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectionPolicy:
+    """When and how the log is condensed."""
+
+    model: PhaseModel = field(default_factory=PhaseModel)
+    observation_tokens: int = 40_000
+    buffer_at_tokens: int | None = 20_000
+    """Log size at which a background reflection is due; None: only at the threshold itself."""
+    block_after_tokens: int = 48_000
+    activate_after_idle_s: Ttl = None
+    activate_on_provider_change: bool = False
+    instruction: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    """Limits of background work (DESIGN 2.9). Times in seconds."""
+
+    max_failures: int = 3
+    max_expired_leases: int = 5
+    backoff_base_s: float = 5.0
+    backoff_cap_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPolicy:
+    """Everything `decide`, activation and context need to know, in absolute numbers."""
+
+    scope: Scope = "thread"
+    observation: ObservationPolicy = field(default_factory=ObservationPolicy)
+    reflection: ReflectionPolicy = field(default_factory=ReflectionPolicy)
+    job: JobPolicy = field(default_factory=JobPolicy)
+
+    @property
+    def buffering(self) -> bool:
+        """Whether notes are made ahead of the threshold."""
+        return self.observation.buffer_tokens is not None

@@ -1,0 +1,419 @@
+"""Storage as the services see it. One transaction belongs to one tenant; locks are taken in the order thread rows by
+id, memory rows by id, job rows by id (DESIGN 3.2), and never held across a model call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from om_core.domain.chunk import Chunk, ChunkKind, Hints, Reflection, ReflectionState
+    from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
+    from om_core.domain.message import JsonObject, Message, StoredMessage
+    from om_core.domain.policy import Scope
+    from om_core.domain.thread import MemoryState, Snapshot, ThreadState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list; `next_cursor` is opaque, None at the end."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMessage:
+    """A stored row that a request may be repeating."""
+
+    seq: int
+    client_id: str | None
+    message: Message | None
+    """None for a tombstone."""
+    fingerprint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedThread:
+    """A locked thread with what one append needs to decide: everything read after the lock."""
+
+    snapshot: Snapshot
+    known: tuple[KnownMessage, ...]
+    """Rows whose client id the request names; a message saved in several rows appears once per row, by seq."""
+    tail_fingerprints: tuple[tuple[int, bytes], ...]
+    """(seq, fingerprint) of the newest live rows, oldest first."""
+    now: datetime
+
+    @property
+    def thread(self) -> ThreadState:
+        return self.snapshot.thread
+
+    @property
+    def memory(self) -> MemoryState:
+        return self.snapshot.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewThread:
+    """A thread to create, with its memory if the scope's memory does not exist yet."""
+
+    external_id: str
+    resource_id: str
+    scope: Scope
+    title: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+    timezone: str | None = None
+    config: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A row to append; seq is already assigned under the thread's lock."""
+
+    seq: int
+    message: Message
+    tokens: int
+    fingerprint: bytes
+    created_at: datetime
+    turn: int
+    continues: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to insert unless one of its kind is live for its target."""
+
+    kind: JobKind
+    queue: Queue
+    target: str
+    thread: str
+    memory_id: int
+    thread_id: int | None
+    reason: str
+    policy: JsonObject
+    prompt_version: str = ""
+    chunk_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event, written in the transaction of the change it reports. Payload in camelCase (API 4)."""
+
+    type: str
+    thread_id: int
+    resource_id: str
+    payload: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """A stored event. `id` is safe to resume from: it carries the writing transaction (API 4)."""
+
+    id: str
+    type: str
+    thread_id: int
+    payload: JsonObject
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewChunk:
+    """An Observer result to store over the range right after `buffered_seq`."""
+
+    memory_id: int
+    thread_id: int
+    from_seq: int
+    to_seq: int
+    kind: ChunkKind
+    text: str
+    tokens: int
+    message_tokens: int
+    job_id: int | None
+    attempt: int | None
+    hints: Hints
+    shown_chunks: tuple[int, ...] = ()
+    shown_generation: int | None = None
+    extracted: JsonObject = field(default_factory=dict)
+    model: str | None = None
+    prompt_version: str = ""
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewReflection:
+    """A generation to store."""
+
+    memory_id: int
+    generation: int
+    base_generation: int
+    through_position: int
+    state: ReflectionState
+    text: str
+    tokens: int
+    input_tokens: int
+    job_id: int
+    attempt: int
+    level: int
+    model: str
+    prompt_version: str
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedJob:
+    """A job whose lease this process holds; every write names `job.attempt`."""
+
+    job: Job
+    thread: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedJob:
+    """How an attempt ended. `run_at_s`: seconds until a retry; `failed`: whether it counts against the limit."""
+
+    state: JobState
+    error: JsonObject | None = None
+    retry_after_s: float | None = None
+    failed: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    outcome: str = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """A worker process and when it was last seen."""
+
+    name: str
+    queues: tuple[str, ...]
+    slots: int
+    running: int
+    seen_at: datetime
+    age_s: float
+
+
+class Threads(Protocol):
+    """Thread rows."""
+
+    def lock(
+        self, resource_id: str, external_id: str, *, client_ids: Sequence[str] = (), tail: int = 0
+    ) -> LockedThread | None:
+        """Lock a thread for appending and read everything a decision needs, in one statement."""
+
+    def lock_by_id(self, thread_id: int) -> ThreadState | None: ...
+
+    def append(
+        self,
+        thread: ThreadState,
+        messages: Sequence[NewMessage],
+        jobs: Sequence[NewJob],
+        events: Sequence[NewEvent],
+    ) -> tuple[JobRef, ...]:
+        """Insert rows, write the state that follows from them, jobs and events, in one statement; the jobs inserted."""
+
+    def create(self, new: NewThread) -> bool:
+        """Create the thread (and memory) unless it exists; whether it was created."""
+
+    def resources_of(self, external_id: str) -> tuple[str, ...]:
+        """The resources that have a thread with this id (at most 2 are returned)."""
+
+    def get(self, resource_id: str, external_id: str) -> ThreadState | None: ...
+
+    def get_by_id(self, thread_id: int) -> ThreadState | None: ...
+
+    def update(self, thread_id: int, **changes: Any) -> None:
+        """Write columns of a locked thread."""
+
+    def page(self, *, resource_id: str | None, cursor: str | None, limit: int) -> Page[ThreadState]: ...
+
+
+class Memories(Protocol):
+    """Memory rows; log writers lock them."""
+
+    def lock(self, memory_id: int) -> MemoryState: ...
+
+    def get(self, memory_id: int) -> MemoryState: ...
+
+    def update(self, memory_id: int, **changes: Any) -> None:
+        """Write columns of a locked memory and raise its version."""
+
+    def snapshot(self, thread_id: int) -> Snapshot:
+        """Thread, memory and live kinds of work as this transaction sees them, without locks."""
+
+
+class Messages(Protocol):
+    """Message rows, by seq."""
+
+    def between(self, thread_id: int, after_seq: int, to_seq: int | None, *, limit: int) -> tuple[StoredMessage, ...]:
+        """Live and removed rows with `after_seq < seq <= to_seq`, ascending."""
+
+    def at(self, thread_id: int, seqs: Iterable[int]) -> tuple[StoredMessage, ...]: ...
+
+    def find_run(self, thread_id: int, fingerprints: Sequence[bytes]) -> int | None:
+        """The seq after the newest stored run of live rows equal to these, or None."""
+
+    def oldest_stored_at(self, thread_id: int, after_seq: int) -> datetime | None:
+        """When the first row above `after_seq` was stored."""
+
+    def page(
+        self, thread_id: int, *, after_seq: int | None, before_seq: int | None, limit: int
+    ) -> tuple[StoredMessage, ...]: ...
+
+
+class Chunks(Protocol):
+    """Chunk rows."""
+
+    def add(self, chunk: NewChunk) -> int: ...
+
+    def buffered(self, thread_id: int) -> tuple[Chunk, ...]:
+        """Chunks that wait for activation, in order of their range."""
+
+    def activate(self, chunk_ids: Sequence[int], first_position: int) -> None: ...
+
+    def log(self, memory_id: int, after_position: int) -> tuple[Chunk, ...]:
+        """Active chunks above a position, in order of position."""
+
+    def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
+        """The newest chunks with notes, active or buffered, that fit `max_tokens`, oldest first."""
+
+    def get(self, chunk_id: int) -> Chunk | None: ...
+
+    def rewrite(self, chunk_id: int, new: NewChunk) -> bool:
+        """Replace the text of a stale or parked chunk in place; False when it is neither."""
+
+    def page(self, thread_id: int, *, state: str, cursor: str | None, limit: int) -> Page[Chunk]: ...
+
+
+class Reflections(Protocol):
+    """Generations of a memory."""
+
+    def add(self, reflection: NewReflection) -> None: ...
+
+    def get(self, memory_id: int, generation: int) -> Reflection | None: ...
+
+    def last_generation(self, memory_id: int) -> int: ...
+
+    def set_state(self, memory_id: int, generation: int, state: ReflectionState) -> None: ...
+
+    def page(self, memory_id: int, *, cursor: str | None, limit: int) -> Page[Reflection]: ...
+
+
+class Jobs(Protocol):
+    """Job rows of one tenant."""
+
+    def insert(self, jobs: Sequence[NewJob]) -> tuple[JobRef, ...]:
+        """Insert those whose target has no live job of the kind."""
+
+    def insert_discarded(self, job: NewJob, error: JsonObject) -> int:
+        """Store a job that is given up from the start, to be redriven by a person."""
+
+    def get(self, job_id: int) -> Job | None: ...
+
+    def fix_input(self, job: Job, *, from_seq: int | None, to_seq: int | None, input: JsonObject) -> bool:
+        """Store the range and prior notes chosen at the first claim, under the fence."""
+
+    def save_partial(self, job: Job, partial: Sequence[JsonObject]) -> bool:
+        """Store finished model calls under the fence; False: the lease was lost."""
+
+    def finish(self, job: Job, result: FinishedJob) -> bool:
+        """End this attempt under the fence; False: someone else won, and nothing was written."""
+
+    def await_observe(self, thread_id: int) -> JobRef | None:
+        """Raise the thread's live observe job to the queue of those that are waited for."""
+
+    def retry(self, job_id: int) -> JobRef | None:
+        """Discarded -> available; None when it is not discarded or a live one took its place."""
+
+    def cancel(self, job_id: int) -> bool: ...
+
+    def page(
+        self,
+        *,
+        state: str | None,
+        kind: str | None,
+        thread_id: int | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[Job]: ...
+
+
+class Events(Protocol):
+    """The event log of a tenant."""
+
+    def add(self, events: Sequence[NewEvent]) -> None: ...
+
+    def after(
+        self, *, thread_id: int | None, resource_id: str | None, last_id: str | None, limit: int
+    ) -> tuple[EventRow, ...]:
+        """Events after an id, never passing an open transaction; `last_id` None: the newest `limit`."""
+
+
+class Transaction(Protocol):
+    """A transaction of one tenant; commits at the end of its `with` block, rolls back on any exception."""
+
+    tenant_id: str
+    threads: Threads
+    memories: Memories
+    messages: Messages
+    chunks: Chunks
+    reflections: Reflections
+    jobs: Jobs
+    events: Events
+
+    def now(self) -> datetime:
+        """The database's clock."""
+
+    def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
+        """Add to the day's usage."""
+
+
+class SystemStore(Protocol):
+    """Finding work and holding leases, across tenants; reads no content (DESIGN 3.2)."""
+
+    def claim(
+        self, *, queue: str, owner: str, lease_s: float, job_id: int | None = None
+    ) -> ClaimedJob | None:
+        """Claim the job named, if it is due, else the best due job of the queue; raises its attempt."""
+
+    def renew(self, held: Mapping[int, int], *, owner: str, lease_s: float) -> frozenset[int]:
+        """Renew leases of {job id: attempt}; the ids that are lost (another owner or attempt)."""
+
+    def ring_due(self, queues: Sequence[str], *, limit: int) -> tuple[JobRef, ...]:
+        """Due jobs of these queues that were not rung lately; marks them rung, with growing pauses."""
+
+    def expired(self, *, limit: int) -> tuple[tuple[str, int], ...]:
+        """(tenant, job id) of running jobs whose lease expired."""
+
+    def idle_threads(self, *, limit: int) -> tuple[tuple[str, int], ...]:
+        """(tenant, thread id) of threads whose `idle_due_at` has come; pushes it forward so that no two sweeps meet."""
+
+    def job_states(self, job_ids: Sequence[int]) -> dict[int, str]: ...
+
+    def heartbeat(self, *, name: str, queues: Sequence[str], slots: int, running: int, version: str) -> None: ...
+
+    def forget_worker(self, name: str) -> None: ...
+
+    def workers(self, *, max_age_s: float) -> tuple[WorkerRow, ...]: ...
+
+
+class Store(Protocol):
+    """The database."""
+
+    system: SystemStore
+
+    def transaction(self, tenant_id: str) -> AbstractContextManager[Transaction]:
+        """Read and write as this tenant."""
+
+    def reading(self, tenant_id: str) -> AbstractContextManager[Transaction]:
+        """One consistent read (repeatable read, read only)."""
+
+    def close(self) -> None: ...
