@@ -28,8 +28,8 @@ check: $(STAMP) ## format, lint, types, import contracts, tidiness; all are run,
 	@$(MAKE) --no-print-directory --keep-going lint types imports tidy
 
 lint: $(STAMP) ## check format and lint
-	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted. Run: make format"; exit 1; }
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "Not formatted. Run: make format"; failed=1; }; \
+	$(BIN)/ruff check --quiet . && exit $${failed:-0}
 
 format: $(STAMP) ## format, and repair what lint can repair
 	@$(BIN)/ruff check --quiet --fix-only .

@@ -52,7 +52,7 @@ def wall_clock(source: Source) -> Iterator[Finding]:
 
 
 def broad_except(source: Source) -> Iterator[Finding]:
-    """Who catches everything says why, on the line."""
+    """Who catches everything, and does not raise it again, says why on the line."""
     if not source.is_product:
         return
     for node in source.nodes:
@@ -60,7 +60,8 @@ def broad_except(source: Source) -> Iterator[Finding]:
             continue
         kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
         broad = [kind for kind in kinds if kind is None or ast.unparse(kind) in {"Exception", "BaseException"}]
-        if broad and not source.has_reason(node.lineno):
+        raises_again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+        if broad and not raises_again and not source.has_reason(node.lineno):
             fix = "Name the exceptions, or say why in a comment on the line"
             yield Finding(source.path, node.lineno, "everything is caught without a reason", fix)
 

@@ -75,6 +75,7 @@ COMPLIANT = [
     ("wall_clock", "om_core/clock.py", "x = datetime.now(UTC)\n"),
     ("wall_clock", PRODUCT, "x = self.clock.now()\n"),
     ("broad_except", PRODUCT, "try:\n    f()\nexcept Exception:  # telemetry never breaks work\n    pass\n"),
+    ("broad_except", PRODUCT, "try:\n    f()\nexcept BaseException:\n    close()\n    raise\n"),
     ("broad_except", PRODUCT, "try:\n    f()\nexcept ValueError:\n    pass\n"),
     ("printing", "api/cli/show.py", "print(1)\n"),
     ("random_numbers", PRODUCT, "import random  # jitter of the backoff\n"),
