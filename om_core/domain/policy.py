@@ -1,12 +1,14 @@
 """The numbers of one memory, resolved: absolute, validated together, with the unit in the name (DESIGN 6).
 
-`om_core.config.resolve_policy` turns the user's option tree into this; nothing below reads options.
+`om_core.options.resolve_policy` turns the user's option tree into this; nothing below reads options.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from om_core.domain.errors import GiveUpError
 
 if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
@@ -30,18 +32,69 @@ class PhaseModel:
     max_attempt_s: float = 120.0
     window_tokens: int | None = None
     """Input window, if the user sets it; else the model's own is looked up."""
+    by_input_tokens: tuple[tuple[int, str], ...] = ()
+    """Rising input sizes and the model to use up to each (`ModelByInputTokens`); empty: always `name`."""
+
+    def model_for(self, input_tokens: int) -> str:
+        """The model for an input of this size: the first limit that is not below it.
+
+        Raises:
+            GiveUpError: the input is larger than the largest limit. `window_tokens` never exceeds that limit, so
+                an input cut to the window does not get here.
+        """
+        for limit, name in self.by_input_tokens:
+            if input_tokens <= limit:
+                return name
+        if self.by_input_tokens:
+            largest = self.by_input_tokens[-1][0]
+            raise GiveUpError(f"input of {input_tokens} tokens: the largest up_to limit of this model is {largest}")
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractorSpec:
+    """One value that the Observer or Reflector extracts besides its notes, as data (behaviour 6.1).
+
+    Without `schema` the value is a text in the same answer (inline); with one (JSON Schema) it takes one more call.
+    `metadata_key_path` is where it is kept in the thread's metadata, or None for nowhere.
+    """
+
+    slug: str
+    name: str
+    instructions: str
+    schema: JsonObject | None = None
+    include_previous_extraction: bool = True
+    metadata_key_path: str | None = None
+    retry_structured_extraction_on_empty_object: bool = False
+
+
+def _default_observer() -> PhaseModel:
+    return PhaseModel(
+        settings={"temperature": 0.3, "max_output_tokens": 100_000},
+        provider_options={"google": {"thinkingConfig": {"thinkingBudget": 215}}},
+    )
+
+
+def _default_reflector() -> PhaseModel:
+    return PhaseModel(
+        settings={"temperature": 0.0, "max_output_tokens": 100_000},
+        provider_options={"google": {"thinkingConfig": {"thinkingBudget": 1024}}},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationPolicy:
     """When and how messages become notes. Token counts are absolute; the reference's names, resolved."""
 
-    model: PhaseModel = field(default_factory=PhaseModel)
+    model: PhaseModel = field(default_factory=_default_observer)
     message_tokens: int = 30_000
     buffer_tokens: int | None = 6_000
     """Unbuffered tokens that make an observe job due; None: buffering is off."""
     retention_tokens: int = 6_000
-    """The floor F that activation leaves raw: threshold x (1 - buffer_activation), or the absolute option."""
+    """The floor F that activation leaves raw: threshold x (1 - buffer_activation), or the absolute option.
+
+    0 when buffering is off: everything observed leaves the prompt, as in the reference.
+    """
     block_after_tokens: int = 36_000
     """From here on a context call may wait (DESIGN 6.4); equal to the threshold when buffering is off."""
     block_timeout_s: float = 30.0
@@ -57,13 +110,17 @@ class ObservationPolicy:
     current_task: bool = True
     suggested_response: bool = True
     observe_attachments: bool | Literal["auto"] | tuple[str, ...] = ("image/*", "application/pdf")
+    """All, none, as the model can, or lower-case MIME patterns: exact, `type/*`, `*` or `*/*`."""
+    max_tokens_per_batch: int = 10_000
+    extract: tuple[ExtractorSpec, ...] = ()
+    manage_working_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectionPolicy:
     """When and how the log is condensed."""
 
-    model: PhaseModel = field(default_factory=PhaseModel)
+    model: PhaseModel = field(default_factory=_default_reflector)
     observation_tokens: int = 40_000
     buffer_at_tokens: int | None = 20_000
     """Log size at which a background reflection is due; None: only at the threshold itself."""
@@ -71,6 +128,9 @@ class ReflectionPolicy:
     activate_after_idle_s: Ttl = None
     activate_on_provider_change: bool = False
     instruction: str | None = None
+    current_task: bool = True
+    suggested_response: bool = True
+    extract: tuple[ExtractorSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +144,16 @@ class JobPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalPolicy:
+    """Whether the actor gets the `recall` tool, how far it sees, and whether notes are indexed for it."""
+
+    enabled: bool = False
+    vector: bool = False
+    scope: Scope = "resource"
+    instructions: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPolicy:
     """Everything `decide`, activation and context need to know, in absolute numbers."""
 
@@ -91,6 +161,13 @@ class MemoryPolicy:
     observation: ObservationPolicy = field(default_factory=ObservationPolicy)
     reflection: ReflectionPolicy = field(default_factory=ReflectionPolicy)
     job: JobPolicy = field(default_factory=JobPolicy)
+    enabled: bool = True
+    share_token_budget: bool = False
+    """One budget for messages and log: the threshold grows to message_tokens + observation_tokens less the log."""
+    temporal_markers: bool = False
+    retrieval: RetrievalPolicy = field(default_factory=RetrievalPolicy)
+    obscure_thread_ids: bool = False
+    hook_execution: Literal["non_blocking", "await"] = "non_blocking"
 
     @property
     def buffering(self) -> bool:
