@@ -1,0 +1,98 @@
+"""Recognising answers that are no notes: loops, refusals, repeated instructions (DESIGN 6.7)."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from om_core.prompts.templating import load_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MIN_CHARS: Final = 2_000
+"""Shorter answers are never called degenerate."""
+_WINDOW: Final = 200
+_WINDOWS: Final = 50
+_WINDOW_SHARE: Final = 0.4
+_LONGEST_LINE: Final = 50_000
+_LINES: Final = 20
+_LINE_CHARS: Final = 24
+_LINE_SHARE: Final = 0.5
+_ENTROPY_SHARE: Final = 0.05
+"""Real notes compress to about a third; a loop to far less than this."""
+_SHINGLE: Final = 5
+_ECHO_WORDS: Final = 8
+
+_WORD: Final = re.compile(r"\w++")
+_REFUSAL: Final = re.compile(
+    r"(?:i(?:'m| am) (?:sorry|unable|not able|afraid)|i (?:can(?:'t|not)|won't|will not|must decline)|"
+    r"sorry, (?:but )?i|"
+    r"(?:i )?apologi[sz]e|as an ai\b|unfortunately, i (?:can|am)|i do(?:n't| not) feel comfortable|"
+    r"(?:this|your) (?:request|content) (?:violates|was blocked))",
+    re.IGNORECASE,
+)
+
+
+def degenerate_reason(text: str) -> str | None:
+    """One line that says how the text repeats itself, or None when it does not."""
+    if len(text) < MIN_CHARS:
+        return None
+    longest = max(map(len, text.split("\n")))
+    if longest > _LONGEST_LINE:
+        return f"degenerate: a line of {longest:,} characters in {len(text):,}"
+    step = max(1, len(text) // _WINDOWS)
+    windows = Counter(text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, step))
+    count = windows.total()
+    if count > 5 and 1 - len(windows) / count > _WINDOW_SHARE:
+        return f"degenerate: {count - len(windows)} of {count} windows repeat, as {_sample(windows)}"
+    lines = Counter(line.strip() for line in text.split("\n") if len(line.strip()) >= _LINE_CHARS)
+    count = lines.total()
+    if count >= _LINES and 1 - len(lines) / count > _LINE_SHARE:
+        return f"degenerate: {count - len(lines)} of {count} lines repeat, as {_sample(lines)}"
+    packed = len(zlib.compress(text.encode("utf-8", "replace"), 6)) / len(text)
+    if packed < _ENTROPY_SHARE:
+        return f"degenerate: {len(text):,} characters that compress to {packed:.1%}, starting {text[:80]!r}"
+    return None
+
+
+def _sample(counts: Counter[str]) -> str:
+    return repr(counts.most_common(1)[0][0][:80])
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the text opens as a model declines."""
+    return _REFUSAL.match(text[:400].lstrip(" \n\t*-•\"'").replace("’", "'")) is not None
+
+
+@cache
+def _prompt_shingles(template: str) -> frozenset[tuple[str, ...]]:
+    """Every run of five words in the template."""
+    parts = load_parts(template).values()
+    return frozenset(shingle for part in parts for shingle in _shingles(part))
+
+
+def _shingles(text: str) -> list[tuple[str, ...]]:
+    words = _WORD.findall(text.casefold())
+    return list(zip(*(words[start:] for start in range(_SHINGLE)), strict=False))
+
+
+def echoes(line: str, template: str) -> bool:
+    """Whether a line of at least eight words consists of the template's own words, in their order."""
+    shingles = _shingles(line)
+    if len(shingles) < _ECHO_WORDS - _SHINGLE + 1:
+        return False
+    known = _prompt_shingles(template)
+    return sum(shingle in known for shingle in shingles) / len(shingles) > 0.6
+
+
+def echo_share(lines: Iterable[str], template: str) -> float:
+    """The share of characters that stand in lines which repeat the template."""
+    total = repeated = 0
+    for line in lines:
+        total += len(line)
+        repeated += len(line) if echoes(line, template) else 0
+    return repeated / total if total else 0.0

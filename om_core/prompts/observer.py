@@ -1,0 +1,97 @@
+"""The Observer's request: instructions in the system role, everything else as quoted data (DESIGN 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from om_core.ports import ModelRequest, PromptMessage
+from om_core.prompts.attachments import attachment_blocks
+from om_core.prompts.quoting import clean_text, quote_block
+from om_core.prompts.render import render_messages
+from om_core.prompts.templating import fill, load_parts
+
+if TYPE_CHECKING:
+    from om_core.domain.message import JsonObject
+    from om_core.ports import ObserverMaterial, TextTokenizer
+    from om_core.prompts.attachments import AttachmentFilter
+
+OBSERVER_VERSION: Final = "observer-1"
+"""Stored with each job. A change of the template's bytes needs a new version."""
+OBSERVER_TEMPLATE: Final = "observer_v1"
+
+
+def build_observer_request(
+    material: ObserverMaterial,
+    *,
+    model: str,
+    settings: JsonObject,
+    provider_options: JsonObject,
+    instruction: str | None,
+    tokenizer: TextTokenizer,
+    attachments: AttachmentFilter = False,
+) -> ModelRequest:
+    """The request whose answer `parse_observer` reads. Same arguments, same bytes.
+
+    The caller keeps the range within the model's window; here only tool payloads are bounded.
+    """
+    user = _user_text(material, tokenizer)
+    blocks = list(attachment_blocks(material.messages, attachments))
+    content: str | list[JsonObject] = [{"type": "text", "text": user}, *blocks] if blocks else user
+    return ModelRequest(
+        phase="observe",
+        model=model,
+        prompt=(
+            PromptMessage(role="system", content=system_prompt(material, instruction)),
+            PromptMessage(role="user", content=content),
+        ),
+        material=material,
+        settings=settings,
+        provider_options=provider_options,
+        prompt_version=OBSERVER_VERSION,
+    )
+
+
+def system_prompt(material: ObserverMaterial, instruction: str | None) -> str:
+    """The instructions, with a part for each thing the material asks for and the installation's own rules."""
+    parts = load_parts(OBSERVER_TEMPLATE)
+    text = "".join([parts["main"], *("\n" + parts[name] for name in _asked(material))])
+    if instruction and instruction.strip():
+        text += "\n" + fill(parts["instruction"], instruction=clean_text(instruction).strip())
+    return text
+
+
+def _asked(material: ObserverMaterial) -> list[str]:
+    wanted = {
+        "current_task": material.ask_current_task,
+        "suggested_response": material.ask_suggested_response,
+        "thread_title": material.ask_thread_title,
+    }
+    return [name for name, asked in wanted.items() if asked]
+
+
+def _user_text(material: ObserverMaterial, tokenizer: TextTokenizer) -> str:
+    parts = load_parts(OBSERVER_TEMPLATE)
+    texts: list[str] = []
+    if material.prior_notes.strip():
+        texts.append(fill(parts["prior_notes"], block=quote_block("earlier-notes", material.prior_notes)))
+    if known := _known(material):
+        texts.append(fill(parts["known"], block=quote_block("known", known)))
+    history = render_messages(
+        material.messages, timezone=material.timezone, tokenizer=tokenizer, open_calls=material.open_calls
+    )
+    texts.append(fill(parts["history"], block=quote_block("history", history)))
+    names = ["observations", *(name.replace("_", "-") for name in _asked(material))]
+    tokens = material.target_tokens
+    length = fill(parts["length"], tokens=f"{tokens:,}") if tokens else ""
+    texts.append(fill(parts["task"], sections=", ".join(names), length=length))
+    return "\n\n".join(texts)
+
+
+def _known(material: ObserverMaterial) -> str:
+    """What was believed before, where it helps to answer: no hints where none are asked for (DESIGN 6.6)."""
+    lines = []
+    if material.ask_current_task and material.current_task:
+        lines.append(f"Current task: {material.current_task}")
+    if material.ask_thread_title and material.thread_title:
+        lines.append(f"Title: {material.thread_title}")
+    return "\n".join(lines)

@@ -1,0 +1,188 @@
+"""Reading a model's answer, whatever it looks like: tolerant, linear in time, never trusting (DESIGN 6.7, 7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from om_core.prompts.degenerate import degenerate_reason, echoes, is_refusal
+from om_core.prompts.notes import Note, format_notes, is_list_item, note_lines, parse_day
+from om_core.prompts.quoting import clean_text, escape_tags, strip_delimiters
+from om_core.prompts.sections import Sections, split_sections
+
+if TYPE_CHECKING:
+    from datetime import date
+
+Outcome: TypeAlias = Literal["valid", "unusable"]
+LINE_CHARS: Final = 10_000
+CHUNK_BYTES: Final = 65_536
+LOG_BYTES: Final = 262_144
+HINT_CHARS: Final = 2_000
+TITLE_CHARS: Final = 120
+CUT_MARK: Final = " [cut]"
+_ANSWER_CHARS: Final = 4_000_000
+
+_NOTHING: Final = re.compile(
+    r"[\s*•(\[-]*+(?:no|none|nothing|n/a|empty)(?: (?:new|notable|further|relevant|additional|significant))?"
+    r"(?: (?:observations?|notes?|information|facts?|details?|to (?:note|observe|report|add)))?"
+    r"(?: (?:to (?:note|observe|report|add|record)|(?:were|was|are|is)? ?(?:needed|found|made)))?[\s.!)\]]*+",
+    re.IGNORECASE,
+)
+_FENCE: Final = re.compile(r"\s*+(?:```|~~~)[\w-]{0,20}\s*+")
+_TIMED: Final = re.compile(r"\(\d{1,2}:\d{2}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserverOutput:
+    """What the Observer said. Valid notes may be empty: the range is covered and nothing is added (DESIGN 6.7).
+
+    `reason` says in one line why an answer is unusable. `truncated`: the answer stopped at the model's output limit.
+    `extra` holds the sections the caller asked for by name.
+    """
+
+    outcome: Outcome
+    notes: str = ""
+    current_task: str | None = None
+    suggested_response: str | None = None
+    thread_title: str | None = None
+    reason: str | None = None
+    truncated: bool = False
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectorOutput:
+    """A condensed log. Never valid and empty at once: emptiness does not replace notes (DESIGN 6.7)."""
+
+    outcome: Outcome
+    notes: str = ""
+    reason: str | None = None
+    truncated: bool = False
+
+
+def parse_observer(
+    text: str,
+    *,
+    default_day: date | None = None,
+    finish_reason: str | None = None,
+    extra_tags: Collection[str] = (),
+) -> ObserverOutput:
+    """Read an Observer's answer.
+
+    Args:
+        text: the answer.
+        default_day: the day of notes that name none: the first of the range, in the thread's zone.
+        finish_reason: as the provider says; `length` marks a truncated answer.
+        extra_tags: further sections to return.
+    """
+    truncated = finish_reason == "length"
+    sections = _sections(text, extra_tags)
+    notes, reason = _notes(text, sections, "observer_v1", default_day, CHUNK_BYTES)
+    if reason is not None:
+        return ObserverOutput(outcome="unusable", reason=reason, truncated=truncated)
+    return ObserverOutput(
+        outcome="valid",
+        notes=notes,
+        current_task=_hint(sections, "current-task"),
+        suggested_response=_hint(sections, "suggested-response"),
+        thread_title=_title(sections),
+        truncated=truncated,
+        extra={tag: value for tag in extra_tags if (value := _hint(sections, tag))},
+    )
+
+
+def parse_reflector(text: str, *, default_day: date | None = None, finish_reason: str | None = None) -> ReflectorOutput:
+    """Read a Reflector's answer; hints and anything else but the notes are dropped."""
+    truncated = finish_reason == "length"
+    notes, reason = _notes(text, _sections(text, ()), "reflector_v1", default_day, LOG_BYTES)
+    if reason is None and not notes:
+        reason = "the answer holds no notes"
+    if reason is not None:
+        return ReflectorOutput(outcome="unusable", reason=reason, truncated=truncated)
+    return ReflectorOutput(outcome="valid", notes=notes, truncated=truncated)
+
+
+def validate_notes(notes: str, *, max_bytes: int = CHUNK_BYTES) -> str:
+    """The notes within bounds: lines of at most 10,000 characters, at most `max_bytes` of UTF-8, whole lines only."""
+    kept: list[str] = []
+    size = 0
+    for line in notes.split("\n"):
+        bounded = line if len(line) <= LINE_CHARS else line[: LINE_CHARS - len(CUT_MARK)] + CUT_MARK
+        size += len(bounded.encode("utf-8", "replace")) + 1
+        if size > max_bytes - 40:
+            kept.append("* 🟢 [further notes were cut]")
+            break
+        kept.append(bounded)
+    return "\n".join(kept)
+
+
+def _sections(text: str, extra_tags: Collection[str]) -> Sections:
+    cleaned = strip_delimiters(clean_text(text[:_ANSWER_CHARS]))
+    return split_sections(cleaned, frozenset(extra_tags))
+
+
+def _notes(
+    text: str, sections: Sections, template: str, default_day: date | None, max_bytes: int
+) -> tuple[str, str | None]:
+    """Notes in normal form, or the reason why the answer is unusable."""
+    if not text.strip():
+        return "", "the answer is empty"
+    if (reason := degenerate_reason(text)) is not None:
+        return "", reason
+    found = sections.observations
+    if found is not None and (not found.strip() or _NOTHING.fullmatch(found)):
+        return "", None
+    if found is None:
+        if _NOTHING.fullmatch(sections.outside):
+            return "", None
+        found = _list_lines(sections.outside)
+        if not found:
+            kind = "a refusal" if is_refusal(sections.outside) else "no section and no list"
+            return "", f"{kind} in {len(text):,} characters, starting {text.strip()[:80]!r}"
+    if is_refusal(found) and not _TIMED.search(found):
+        return "", f"a refusal in {len(text):,} characters, starting {found.strip()[:80]!r}"
+    return _normal(found, template, default_day, max_bytes)
+
+
+def _normal(found: str, template: str, default_day: date | None, max_bytes: int) -> tuple[str, str | None]:
+    lines = [line for line in found.split("\n") if not _FENCE.fullmatch(line)]
+    notes = note_lines(escape_tags("\n".join(lines)), default_day=default_day)
+    own = [note for note in notes if not echoes(note.text, template)]
+    repeated = sum(len(note.text) for note in notes) - sum(len(note.text) for note in own)
+    if not notes:
+        return "", None
+    if not own or repeated > sum(len(note.text) for note in own):
+        return "", f"the answer repeats its instructions in {repeated:,} characters"
+    return validate_notes(format_notes(_opened(own)), max_bytes=max_bytes), None
+
+
+def _opened(notes: list[Note]) -> list[Note]:
+    """Details may not open a log: the first line is always a note of its own."""
+    first, *rest = notes
+    opening = Note(date=first.date, time=first.time, priority=first.priority, text=first.text.strip())
+    return [opening, *rest]
+
+
+def _list_lines(text: str) -> str:
+    lines = text.split("\n")
+    items = [line for line in lines if is_list_item(line) or parse_day(line) is not None]
+    return "\n".join(items) if any(is_list_item(line) and parse_day(line) is None for line in items) else ""
+
+
+def _hint(sections: Sections, tag: str) -> str | None:
+    value = escape_tags(sections.others.get(tag, "")).strip()
+    lines = [line for line in value.split("\n") if not _FENCE.fullmatch(line)]
+    value = "\n".join(lines).strip()
+    if not value or _NOTHING.fullmatch(value):
+        return None
+    return value if len(value) <= HINT_CHARS else value[: HINT_CHARS - len(CUT_MARK)] + CUT_MARK
+
+
+def _title(sections: Sections) -> str | None:
+    hint = _hint(sections, "thread-title")
+    if hint is None:
+        return None
+    title = " ".join(hint.split("\n")[0].strip(" \"'*#`“”").split())
+    return title[:TITLE_CHARS] if len(title) >= 2 else None

@@ -1,0 +1,159 @@
+"""Messages as the Observer reads them: dated in the thread's zone, attributed, bounded (DESIGN 6.10, 7).
+
+Every entry opens at the start of a line with `[m<seq>]`; whatever content follows is indented, so no content can
+open an entry of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from om_core.domain.message import File, Image, Role, Text, ToolCall, ToolResult
+from om_core.prompts.outline import RESULT_TOKENS, args_text, cut_middle, drop_blobs, result_text
+from om_core.prompts.quoting import clean_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from om_core.domain.message import OpenCall, Part, StoredMessage
+    from om_core.ports import TextTokenizer
+
+MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_RESULT_TITLES: Final = {
+    "ok": "Tool result",
+    "error": "Tool error",
+    "denied": "Tool denied",
+    "cancelled": "Tool cancelled",
+}
+_NAME_CHARS: Final = 80
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """The zone of an IANA name; UTC for a name this machine does not know."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
+
+
+def day_text(when: datetime) -> str:
+    """The day as in `May 8, 2023`, in English whatever the locale."""
+    return f"{MONTHS[when.month - 1]} {when.day}, {when.year}"
+
+
+def offset_text(when: datetime) -> str:
+    """The offset as in `UTC+02:00`."""
+    total = int((when.utcoffset() or when - when).total_seconds()) // 60
+    sign = "-" if total < 0 else "+"
+    return f"UTC{sign}{abs(total) // 60:02d}:{abs(total) % 60:02d}"
+
+
+def date_header(when: datetime, zone: ZoneInfo) -> str:
+    """The line above the entries of a day: `Date: May 8, 2023 (Europe/Paris, UTC+02:00)`."""
+    return f"Date: {day_text(when)} ({zone.key}, {offset_text(when)})"
+
+
+def render_messages(
+    messages: Iterable[StoredMessage],
+    *,
+    timezone: str,
+    tokenizer: TextTokenizer,
+    open_calls: Iterable[OpenCall] = (),
+) -> str:
+    """The messages in order, one entry per part; tombstones, system messages, reasoning and data are left out.
+
+    Args:
+        messages: a range of one thread, by seq.
+        timezone: IANA name of the zone in which dates and times are shown.
+        tokenizer: bounds tool arguments (2,000 tokens) and results (5,000 tokens). Texts are not cut.
+        open_calls: calls without a result, marked as such.
+    """
+    rendering = _Rendering(
+        zone=zone_of(timezone), tokenizer=tokenizer, open_ids=frozenset(call.call_id for call in open_calls)
+    )
+    for message in messages:
+        if not message.removed and message.role is not Role.SYSTEM:
+            rendering.add(message)
+    return "\n".join(rendering.lines)
+
+
+@dataclass
+class _Rendering:
+    """The lines so far, and what numbering and names depend on."""
+
+    zone: ZoneInfo
+    tokenizer: TextTokenizer
+    open_ids: frozenset[str]
+    lines: list[str] = field(default_factory=list)
+    header: str = ""
+    numbers: dict[str, int] = field(default_factory=dict)
+    call_names: dict[str, str] = field(default_factory=dict)
+
+    def add(self, message: StoredMessage) -> None:
+        for part in message.parts:
+            entry = self._entry(message, part)
+            if entry is None:
+                continue
+            title, body = entry
+            when = (part.created_at or message.created_at).astimezone(self.zone)
+            header = date_header(when, self.zone)
+            if header != self.header:
+                self.lines.append(header)
+                self.header = header
+            first, *rest = clean_text(body).split("\n")
+            self.lines.append(f"[m{message.seq}] ({when:%H:%M}) {title}: {first}".rstrip())
+            self.lines.extend(f"  {line}".rstrip() for line in rest)
+
+    def _entry(self, message: StoredMessage, part: Part) -> tuple[str, str] | None:
+        if isinstance(part, Text):
+            return (_speaker(message), part.text.strip()) if part.text.strip() else None
+        if isinstance(part, Image):
+            return _speaker(message), self.placeholder("Image", part.url, part.mime_type, None)
+        if isinstance(part, File):
+            return _speaker(message), self.placeholder("File", part.url, part.mime_type, part.filename)
+        if isinstance(part, ToolCall):
+            self.call_names[part.call_id] = part.name
+            body = args_text(part.args, self.tokenizer)
+            waiting = "\n[no result yet]" if part.call_id in self.open_ids else ""
+            return f"Tool call {_name(part.name)}", f"{body}{waiting}"
+        if isinstance(part, ToolResult):
+            return self._result(part)
+        return None  # reasoning, data, and part types that this version does not know
+
+    def _result(self, part: ToolResult) -> tuple[str, str]:
+        name = part.name or self.call_names.get(part.call_id, "")
+        text = result_text(part.visible).strip() or ("(no text)" if part.status == "ok" else "(no reason given)")
+        return f"{_RESULT_TITLES[part.status]} {_name(name)}".rstrip(), cut_middle(text, RESULT_TOKENS, self.tokenizer)
+
+    def placeholder(self, kind: str, url: str | None, mime_type: str | None, filename: str | None) -> str:
+        """`[Image #1: label]`, numbered by kind; the label is a file name, the URL's last part, or the MIME type."""
+        self.numbers[kind] = self.numbers.get(kind, 0) + 1
+        label = _name(filename or _base_name(url) or mime_type or "")
+        return f"[{kind} #{self.numbers[kind]}{f': {label}' if label else ''}]"
+
+
+def _speaker(message: StoredMessage) -> str:
+    title = message.role.value.capitalize()
+    return f"{title} ({_name(message.message.author)})" if message.message.author else title
+
+
+def _name(name: str) -> str:
+    """A name that stays on its line and within bounds."""
+    return drop_blobs(" ".join(clean_text(name[:1_000]).split()))[:_NAME_CHARS]
+
+
+def _base_name(url: str | None) -> str:
+    if not url or url.startswith("data:"):
+        return ""
+    path = url[:2_000].split("#")[0].split("?")[0]
+    return unquote(path.rstrip("/").rsplit("/", 1)[-1])
+
+
+def first_day(messages: Iterable[StoredMessage], timezone: str) -> datetime | None:
+    """When the range begins, in its zone; the day of notes that name none. None for an empty range."""
+    zone = zone_of(timezone)
+    return next((message.created_at.astimezone(zone) for message in messages if not message.removed), None)
