@@ -1,0 +1,26 @@
+"""Importing LiteLLM: late, without a look at the network, and without its banners."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+ENVIRONMENT: Final = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # prices from the package, not from a URL at import
+    "LITELLM_OFFLINE_MODE": "true",  # nor tokenizers from the network
+}
+"""Read by LiteLLM when it is imported; what the operator set stays."""
+
+NO_DOWNLOADS: Final = ("MAX_IMAGE_URL_DOWNLOAD_SIZE_MB", "0")
+"""A URL in a conversation is never fetched from here, whatever the environment says (DESIGN 7)."""
+
+
+def litellm_module() -> Any:
+    """LiteLLM, imported on first use (3 s, 200 MB) and made quiet."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    os.environ[NO_DOWNLOADS[0]] = NO_DOWNLOADS[1]
+    import litellm
+
+    litellm.suppress_debug_info = True
+    return litellm
