@@ -85,6 +85,8 @@ def _validated(content: Mapping[str, Any], label: str, sources: Mapping[str, Sou
     for name in _SECRETS:
         if values[name] is not None:
             values[name] = (SecretUrl if name.endswith("_url") else Secret)(values[name])
+    if values["model"] == "default":
+        values["model"] = None
     return values
 
 

@@ -52,11 +52,13 @@ def mask_url(url: str) -> str:
 
 
 def _mask_password(url: str) -> str:
-    """The last @ ends the password, so that one with an unescaped @ or / is masked whole."""
+    """The last @ ends the password, so that one with an unescaped @ or / is masked whole; what is no URL, too."""
     scheme, separator, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return f"{scheme}{separator}{user}:{MASK}@{host}" if separator and at and colon else url
+    if not separator:
+        return MASK
+    return f"{scheme}://{user}:{MASK}@{host}" if at and colon else url
 
 
 def mask_values(value: Any, name: str = "") -> Any:

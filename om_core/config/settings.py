@@ -23,7 +23,7 @@ class Rule:
     """What a setting may be: in words, for errors, and as limits for pydantic."""
 
     allowed: str
-    limits: Mapping[str, Any] = MappingProxyType({})
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
 
 _SECONDS: Final = Rule("seconds from 0.1 to 86400", {"ge": 0.1, "le": 86_400})

@@ -35,8 +35,9 @@ def read_file(folder: Path | None = None) -> tuple[str, dict[str, Any]]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        fix = f"Correct the path, or unset {CONFIG_VARIABLE}." if named else "Make the file readable, or remove it."
-        raise SetupError(f"{label} cannot be read ({error.strerror}). {fix}") from error
+        what = f"{CONFIG_VARIABLE} = {label!r}" if named else label
+        fix = "Correct the path, or unset the variable." if named else "Make the file readable, or remove it."
+        raise SetupError(f"{what} cannot be read: {error.strerror}. {fix}") from error
     except ValueError as error:
         raise SetupError(f"{label} is no valid TOML: {error}. Correct the file.") from error
     return label, _checked(content, label)

@@ -11,7 +11,7 @@ from om_core.domain.errors import PolicyError
 from om_core.domain.message import JsonObject
 from om_core.domain.policy import DEFAULT_MODEL, PhaseModel
 from om_core.options import values
-from om_core.options.schema import camel
+from om_core.options.schema import camel, table
 
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _ALLOWED_MODEL: Final = (
@@ -149,7 +149,7 @@ def _limit(key: object, option: str) -> int:
 def _settings(phase: Mapping[str, Any], defaults: PhaseDefaults, *, by_size: bool, is_default: bool) -> JsonObject:
     """Temperature and output limit; absent where the model's own shall apply."""
     path = f"{defaults.path}.model_settings"
-    given = phase.get("model_settings", {})
+    given = table(phase.get("model_settings", {}), path)
     settings: JsonObject = {}
     if "temperature" in given:
         settings["temperature"] = _temperature(given["temperature"], f"{path}.temperature")

@@ -168,7 +168,7 @@ def table(value: object, path: str) -> Mapping[str, Any]:
         PolicyError: it is not.
     """
     if not isinstance(value, Mapping):
-        raise PolicyError(path, value, "a table of options is expected")
+        raise PolicyError(path, value, "a table of options")
     return value
 
 
@@ -184,9 +184,10 @@ def _nearest(option: str, tree: Tree, path: str) -> str:
     everywhere = [name for name, _ in leaves()] if tree is not OVERRIDES else []
     wanted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", option).lower()
     last = wanted.rpartition(".")[2]
-    for candidates in (here, everywhere):
+    same = [name for name in everywhere if name.rpartition(".")[2] == last]
+    for candidates in (same, here, everywhere):
         names = {name.rpartition(".")[2]: name for name in reversed(candidates)}
-        close = difflib.get_close_matches(last, names, n=1, cutoff=0.75)
+        close = difflib.get_close_matches(last, names, n=1, cutoff=0.6)
         if close:
             return f"the nearest known name is {names[close[0]]}"
     return f"known here: {', '.join(here)}"
