@@ -1,6 +1,6 @@
 """A real Postgres and a real Redis from pip packages, for local use and tests.
 
-One supervisor process per folder owns both servers. It stops them when the last client is gone, however that client ended.
+One supervisor process per folder owns both servers. It stops them when the last client is gone, however it ended.
 """
 
 from __future__ import annotations

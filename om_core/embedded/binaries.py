@@ -76,7 +76,7 @@ def _package(name: str, wheel: str) -> Path:
 def _check_runs(program: Path, wheel: str) -> None:
     """Run `--version`: this sees a wrong libc or processor, a noexec mount and missing libraries alike."""
     try:
-        subprocess.run([program, "--version"], check=True, capture_output=True, timeout=_PROBE_TIMEOUT_S)  # noqa: S603
+        subprocess.run([program, "--version"], check=True, capture_output=True, timeout=_PROBE_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or b""
         cause = f"{program.name} of {wheel} does not run here: {error} {said.decode(errors='replace').strip()}".strip()

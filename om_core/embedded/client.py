@@ -135,7 +135,9 @@ class EmbeddedServers:
         """Return itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close."""
         self.close()
 
@@ -244,14 +246,14 @@ def _timeout(layout: Layout, reason: str) -> TimeoutError:
 
 
 def _spawn(layout: Layout) -> None:
-    """Start a supervisor; the caller holds the start lock, so the old state can be removed before the new one is written."""
+    """Start a supervisor; the caller holds the start lock, so an old state can be removed before a new one appears."""
     find_binaries()
     layout.state_file.unlink(missing_ok=True)
     layout.rotate_logs()
     command = [sys.executable, "-P", "-m", "om_core.embedded.supervisor", str(layout.root)]
     with layout.supervisor_log.open("ab") as log:
         try:
-            done = subprocess.run(  # noqa: S603
+            done = subprocess.run(
                 command,
                 check=False,
                 cwd=layout.root,

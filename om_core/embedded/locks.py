@@ -38,7 +38,7 @@ def try_lock(fd: int, kind: Kind) -> bool:
     Raises:
         EmbeddedUnavailable: the file system has no such locks.
     """
-    import fcntl  # noqa: PLC0415 - missing on Windows, where this package must still import, to say that it cannot run
+    import fcntl
 
     try:
         fcntl.flock(fd, fcntl.LOCK_NB | (fcntl.LOCK_SH if kind == "shared" else fcntl.LOCK_EX))

@@ -25,7 +25,9 @@ def connect_postgres(sockets: Path, database: str = DATABASE) -> connection:
     Raises:
         psycopg2.OperationalError: nothing answers, or it is still starting.
     """
-    return psycopg2.connect(host=str(sockets), port=POSTGRES_PORT, user="postgres", dbname=database, connect_timeout=_TIMEOUT_S)
+    return psycopg2.connect(
+        host=str(sockets), port=POSTGRES_PORT, user="postgres", dbname=database, connect_timeout=_TIMEOUT_S
+    )
 
 
 def postgres_answers(sockets: Path) -> bool:

@@ -39,8 +39,8 @@ _SETTINGS = {
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ",
 }
-# Data then survives a kill of Postgres, but not a crash of the machine. synchronous_commit stays on: without it a killed
-# server loses commits, and fault tests would look for bugs that are not there.
+# Data then survives a kill of Postgres, but not a crash of the machine. synchronous_commit stays on: without it a
+# killed server loses commits, and fault tests would look for bugs that are not there.
 _FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 logger = logging.getLogger("om.embedded")
 
@@ -55,6 +55,7 @@ class PostgresServer(Service):
         """Remember where and how; nothing starts yet."""
         super().__init__(layout.log / "postgres.log")
         self._data = layout.postgres
+        self._pid_file = layout.postgres / "postmaster.pid"
         self._sockets = sockets
         self._binaries = binaries
         self._run_as = run_as
@@ -62,7 +63,7 @@ class PostgresServer(Service):
 
     def find_pid(self) -> int | None:
         """Return the postmaster named in postmaster.pid, if it lives and works on this data."""
-        pid = self._recorded_pid()
+        pid = _recorded_pid(self._pid_file)
         return pid if pid is not None and self.is_pid(pid) else None
 
     def is_pid(self, pid: int) -> bool:
@@ -75,12 +76,16 @@ class PostgresServer(Service):
             self._initdb()
         give_to(self._run_as, self._data)
         self._clear_leftovers()
-        settings = {**_SETTINGS, **(_FAST_SETTINGS if self._fast else {}), "unix_socket_directories": str(self._sockets)}
+        settings = {
+            **_SETTINGS,
+            **(_FAST_SETTINGS if self._fast else {}),
+            "unix_socket_directories": str(self._sockets),
+        }
         command = [str(self._binaries.postgres), "-D", str(self._data), "-p", str(POSTGRES_PORT)]
         for key, value in settings.items():
             command += ["-c", f"{key}={value}"]
         with self.log.open("ab") as log:
-            return subprocess.Popen(  # noqa: S603
+            return subprocess.Popen(
                 command,
                 cwd=self._data,
                 env=_environment(),
@@ -119,12 +124,23 @@ class PostgresServer(Service):
         fresh = self._data.with_name(f"postgres.new-{os.getpid()}")
         fresh.mkdir(mode=0o700)
         give_to(self._run_as, fresh)
-        command = [str(self._binaries.initdb), "-D", str(fresh), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-instructions"]
+        command = [
+            str(self._binaries.initdb),
+            "-D",
+            str(fresh),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-instructions",
+        ]
         # Code point order as with C, but lower() and ILIKE know all of Unicode; needs no locale of the machine.
         command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         command += ["--no-sync"] if self._fast else []
         try:
-            subprocess.run(  # noqa: S603
+            subprocess.run(
                 command,
                 check=True,
                 capture_output=True,
@@ -142,24 +158,27 @@ class PostgresServer(Service):
         fresh.rename(self._data)
 
     def _clear_leftovers(self) -> None:
-        """After a crash: end orphaned backends, and drop a pid file that names a zombie or a stranger.
+        """After a crash: end orphaned backends, and drop lock files that name a zombie or a stranger.
 
-        Postgres only asks whether the recorded id exists. Called when no postmaster lives on this data.
+        Postgres only asks whether the recorded id exists; it asks for the data folder and for the socket.
+        Called when no postmaster lives on this data, and nobody else uses the socket folder.
         """
         for orphan in running_in(_PROGRAM, self._data):
             logger.warning("ending orphaned postgres process %d", orphan)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
-        pid = self._recorded_pid()
-        if pid is not None and exists(pid):
-            logger.warning("postmaster.pid names process %d, which is not this server; removed", pid)
-            (self._data / "postmaster.pid").unlink(missing_ok=True)
+        for lock_file in (self._pid_file, self._sockets / f".s.PGSQL.{POSTGRES_PORT}.lock"):
+            pid = _recorded_pid(lock_file)
+            if pid is not None and exists(pid):
+                logger.warning("%s names process %d, which is not this server; removed", lock_file.name, pid)
+                lock_file.unlink(missing_ok=True)
 
-    def _recorded_pid(self) -> int | None:
-        try:
-            return abs(int((self._data / "postmaster.pid").read_text().split()[0]))
-        except (OSError, ValueError, IndexError):
-            return None
+
+def _recorded_pid(lock_file: Path) -> int | None:
+    try:
+        return abs(int(lock_file.read_text().split()[0]))
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _environment() -> dict[str, str]:

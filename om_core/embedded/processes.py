@@ -63,8 +63,8 @@ def _name_and_state(pid: int) -> tuple[str, str] | None:
         except OSError:
             return None
         return head.split("(", 1)[1], rest.split()[0]
-    shown = subprocess.run(  # noqa: S603
-        ["ps", "-o", "state=,comm=", "-p", str(pid)],  # noqa: S607
+    shown = subprocess.run(
+        ["ps", "-o", "state=,comm=", "-p", str(pid)],
         check=False,
         capture_output=True,
         text=True,

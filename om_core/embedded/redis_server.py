@@ -65,7 +65,7 @@ class RedisServer(Service):
         for key, value in options.items():
             command += [f"--{key}", value]
         with self.log.open("ab") as log:
-            return subprocess.Popen(  # noqa: S603
+            return subprocess.Popen(
                 command, cwd=self._data, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 

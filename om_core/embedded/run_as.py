@@ -60,9 +60,9 @@ def choose_run_as(binaries: Binaries, root: Path) -> RunAs:
     if blocked is None:
         return account
     cause = (
-        f"Postgres refuses to run as root, user namespaces are {'not used' if name else 'forbidden here'}, and the account "
-        f"{name or 'nobody'!r} cannot reach {blocked}. Run as an ordinary user, or put the data folder and the Python "
-        f"environment where that account can read ({USER_VARIABLE} names another one)."
+        f"Postgres refuses to run as root, user namespaces are {'not used' if name else 'forbidden here'}, "
+        f"and the account {name or 'nobody'!r} cannot reach {blocked}. Run as an ordinary user, or put the data folder "
+        f"and the Python environment where that account can read ({USER_VARIABLE} names another one)."
     )
     raise EmbeddedUnavailable(cause)
 
@@ -77,7 +77,7 @@ def give_to(run_as: RunAs, path: Path) -> None:
     if owner == run_as.uid:
         return
     if os.geteuid() != 0 or owner != 0:
-        cause = f"{path} belongs to user id {owner}, Postgres would run as {run_as.uid}; run as the owner, or use another folder."
+        cause = f"{path} belongs to user id {owner}, Postgres would run as {run_as.uid}; run as the owner."
         raise EmbeddedUnavailable(cause)
     for folder, _, files in os.walk(path):
         for entry in (folder, *(os.path.join(folder, name) for name in files)):  # noqa: PTH118 - hundreds of files
@@ -97,7 +97,7 @@ def _starts(binaries: Binaries, run_as: RunAs) -> bool:
     """Probe first: a forbidden namespace shows up only as a bare error out of preexec_fn."""
     command = [str(binaries.postgres), "--version"]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=_PROBE_TIMEOUT_S, **run_as.popen_options())  # noqa: S603
+        subprocess.run(command, check=True, capture_output=True, timeout=_PROBE_TIMEOUT_S, **run_as.popen_options())
     except (OSError, subprocess.SubprocessError):
         return False
     return True
@@ -113,7 +113,7 @@ def _account(name: str) -> RunAs:
 
 
 def _blocked_folder(root: Path, uid: int) -> Path | None:
-    """Return the first parent of the data folder that keeps the user out; folders that are not ours stay as they are."""
+    """Return the first parent of the data folder that keeps the user out; such folders are not ours to open."""
     for folder in root.parents:
         found = folder.stat()
         if not (found.st_mode & stat.S_IXOTH or found.st_uid == uid):

@@ -3,8 +3,8 @@
 It detaches, starts (or adopts) the servers, restarts them when they crash, and stops them when no client is left.
 
 How the stop stays free of races: every client holds a shared lock on `clients.lock`. The supervisor keeps trying to
-take that lock exclusively. Once it has it, it keeps it until it has ended, so a client that arrives at that instant either
-came first (and the try fails: the servers stay) or waits until the servers are down (and starts a new supervisor).
+take that lock exclusively. Once it has it, it keeps it until it has ended, so a client that arrives at that instant
+either came first (and the try fails: the servers stay) or waits until they are down (and starts a new supervisor).
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def main(arguments: list[str]) -> int:
     layout = Layout(Path(arguments[0]).resolve())
     os.umask(0o077)
     logging.Formatter.converter = time.gmtime
-    logging.basicConfig(level=logging.INFO, format="%(asctime)sZ %(process)d %(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)sZ %(process)d %(levelname)s %(message)s", stream=sys.stderr
+    )
     lock = open_lock(layout.supervisor_lock)
     if not wait_lock(lock, "exclusive", time.monotonic() + _LOCK_WAIT_S):  # waits out a client that only looks
         return ALREADY_RUNNING

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import redis
@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.02)
+        time.sleep(0.02)  # polls the condition
 
 
 @dataclass
@@ -63,7 +63,10 @@ class Client:
 @contextmanager
 def clients(folder: Path, count: int) -> Iterator[list[Client]]:
     command = [sys.executable, "-c", CLIENT, str(folder)]
-    found = [Client(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)) for _ in range(count)]
+    found = [
+        Client(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        for _ in range(count)
+    ]
     try:
         for client in found:
             client.wait_ready()
@@ -98,7 +101,10 @@ def assert_all_stopped(path: Path) -> None:
 
 def servers_in(path: Path) -> list[int]:
     found = []
-    for name, program, pid_file in (("postgres", "postgres", "postmaster.pid"), ("redis", "valkey-server", "redis.pid")):
+    for name, program, pid_file in (
+        ("postgres", "postgres", "postmaster.pid"),
+        ("redis", "valkey-server", "redis.pid"),
+    ):
         with suppress(OSError, ValueError, IndexError):
             pid = int((path / name / pid_file).read_text().split()[0])
             if runs_in(pid, program, path.resolve() / name):
@@ -144,8 +150,12 @@ def is_alive(pid: int) -> bool:
 def test_cold_start_serves_every_kind_of_address(folder: Path) -> None:
     with start(folder) as servers:
         assert servers.directory == folder.resolve()
-        assert execute(servers, "SELECT current_database()::text, current_setting('TimeZone'), lower('ÄÉ')") == [("om", "UTC", "äé")]
-        assert execute(servers, "SELECT current_setting('listen_addresses'), current_setting('max_connections')") == [("", "200")]
+        assert execute(servers, "SELECT current_database()::text, current_setting('TimeZone'), lower('ÄÉ')") == [
+            ("om", "UTC", "äé")
+        ]
+        assert execute(servers, "SELECT current_setting('listen_addresses'), current_setting('max_connections')") == [
+            ("", "200")
+        ]
         execute(servers, "CREATE EXTENSION vector")
         with redis.Redis.from_url(servers.redis_py_url) as client:
             assert client.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
@@ -200,7 +210,9 @@ def test_client_that_arrives_while_they_stop_gets_servers(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("service", ["postgres", "redis"])
-def test_killed_server_is_restarted_with_its_data(folder: Path, service: ServiceName, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_server_is_restarted_with_its_data(
+    folder: Path, service: ServiceName, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OM_EMBEDDED_FAST")
     with start(folder) as servers:
         put_data(servers)
@@ -245,14 +257,15 @@ def test_last_client_of_a_killed_supervisor_leaves_no_server(folder: Path) -> No
 def test_everything_killed_and_the_pid_reused(folder: Path) -> None:
     with start(folder) as servers:
         put_data(servers)
+        sockets = Path(servers.redis_py_url.removeprefix("unix://")).parent
         status = servers.status()
         for pid in (status.supervisor_pid, status.postgres.pid, status.redis.pid):
             assert pid is not None
             end(pid)
     assert attach(folder) is None
-    for name in ("postgres/postmaster.pid", "redis/redis.pid"):
-        stale = (folder / name).read_text().splitlines()
-        (folder / name).write_text("\n".join([str(os.getpid()), *stale[1:]]) + "\n")
+    for path in (folder / "postgres/postmaster.pid", folder / "redis/redis.pid", sockets / ".s.PGSQL.5432.lock"):
+        stale = path.read_text().splitlines()
+        path.write_text("\n".join([str(os.getpid()), *stale[1:]]) + "\n")
     with start(folder) as servers:
         assert_data(servers)
 
@@ -297,7 +310,7 @@ def test_pause_and_resume(folder: Path) -> None:
             assert getattr(servers.resume(service), service).answering
             assert_data(servers)
         with pytest.raises(RuntimeError, match="KeyError"):
-            servers.pause("nothing")  # type: ignore[arg-type]
+            servers.pause(cast("ServiceName", "nothing"))
 
 
 def test_programs_started_by_a_client_do_not_hold_the_servers(folder: Path) -> None:

@@ -31,7 +31,10 @@ status = start(Path(sys.argv[1])).status()
 print(json.dumps([status.supervisor_pid, status.postgres.pid, status.redis.pid]), flush=True)
 sys.stdin.read()
 """
-pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")]
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"),
+]
 
 
 def _execute(servers: EmbeddedServers, statement: str) -> list[tuple[object, ...]]:
@@ -60,12 +63,15 @@ def _reachable(path: Path) -> bool:
 
 
 needs_open_packages = pytest.mark.skipif(
-    not (_reachable(Path(psycopg2.__file__)) and _reachable(Path(om_core.__file__))), reason="packages are in a private folder"
+    not (_reachable(Path(psycopg2.__file__)) and _reachable(Path(om_core.__file__))),
+    reason="packages are in a private folder",
 )
 
 
 @needs_open_packages
-def test_root_without_namespaces_runs_postgres_as_an_account(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_namespaces_runs_postgres_as_an_account(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OM_EMBEDDED_USER", "nobody")
     with start(open_folder) as servers:
         _execute(servers, "CREATE TABLE kept AS SELECT 42 AS value")
@@ -108,7 +114,11 @@ def test_ordinary_user(open_folder: Path) -> None:
         user=user.pw_uid,
         group=user.pw_gid,
         extra_groups=[],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(packages)]), "HOME": str(open_folder.parent)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(packages)]),
+            "HOME": str(open_folder.parent),
+        },
     )
     try:
         assert process.stdout is not None
