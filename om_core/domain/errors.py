@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class OmError(Exception):
     """Base of every error this library raises on purpose; `code` is stable and machine-readable."""
@@ -76,6 +78,8 @@ class UnusableOutputError(GiveUpError):
     """The model answered, and the answer is degenerate, unparsable or a refusal (DESIGN 6.7)."""
 
     code = "unusable_output"
+    usage: dict[str, Any] | None = None
+    """What the unusable answer cost: model, input_tokens, output_tokens, cost_usd."""
 
 
 class SetupError(OmError):

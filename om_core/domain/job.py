@@ -89,6 +89,8 @@ class Job:
     state: JobState
     memory_id: int
     thread_id: int | None
+    thread: str = ""
+    """The thread's external id, for people."""
     chunk_id: int | None = None
     from_seq: int | None = None
     to_seq: int | None = None
@@ -107,6 +109,8 @@ class Job:
     partial: list[JsonObject] = field(default_factory=list)
     """Finished model calls of this job, oldest first; a retry resumes after them."""
     error: JsonObject | None = None
+    attempts: list[JsonObject] = field(default_factory=list)
+    """The newest attempts that ended: number, outcome, tokens, cost, error."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0

@@ -30,6 +30,8 @@ class ThreadState:
     title: str | None = None
     metadata: JsonObject = field(default_factory=dict)
     timezone: str | None = None
+    version: int = 0
+    """Of title, metadata, zone and config: raised by their writers, compared by `PUT` (API 3)."""
     head_seq: int = 0
     buffered_seq: int = 0
     observed_seq: int = 0
@@ -59,6 +61,7 @@ class ThreadState:
     prefix_version: int = 0
     prefix_reason: str | None = None
     """Why the stable part last changed, until a context that may write has reported it."""
+    created_at: datetime | None = None
 
     @property
     def cuttable_tokens(self) -> int:
@@ -96,5 +99,6 @@ class Snapshot:
     thread: ThreadState
     memory: MemoryState
     live_jobs: frozenset[JobKind] = frozenset()
+    running_jobs: frozenset[JobKind] = frozenset()
     discarded_jobs: frozenset[JobKind] = frozenset()
     """Kinds given up on whose input has not changed since."""

@@ -183,6 +183,8 @@ class FinishedJob:
     error: JsonObject | None = None
     retry_after_s: float | None = None
     failed: bool = False
+    narrowed_to: int | None = None
+    """A smaller `to_seq` for the next attempts; their failures are counted anew."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
@@ -249,12 +251,22 @@ class Memories(Protocol):
     def snapshot(self, thread_id: int) -> Snapshot:
         """Thread, memory and live kinds of work as this transaction sees them, without locks."""
 
+    def find(self, resource_id: str | None, external_id: str) -> Snapshot | None:
+        """The same by the caller's ids.
+
+        Raises:
+            AmbiguousThreadError: no resource given, and several have the thread.
+        """
+
 
 class Messages(Protocol):
     """Message rows, by seq."""
 
     def between(self, thread_id: int, after_seq: int, to_seq: int | None, *, limit: int) -> tuple[StoredMessage, ...]:
         """Live and removed rows with `after_seq < seq <= to_seq`, ascending."""
+
+    def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int], limit: int) -> tuple[StoredMessage, ...]:
+        """Live rows above `after_seq`, and those named, ascending; the newest `limit` of them."""
 
     def at(self, thread_id: int, seqs: Iterable[int]) -> tuple[StoredMessage, ...]: ...
 
@@ -327,8 +339,16 @@ class Jobs(Protocol):
     def finish(self, job: Job, result: FinishedJob) -> bool:
         """End this attempt under the fence; False: someone else won, and nothing was written."""
 
+    def lock_expired(self, job_id: int) -> Job | None:
+        """Lock a running job whose lease has expired; None when it was renewed, ended, or is being taken over."""
+
     def await_observe(self, thread_id: int) -> JobRef | None:
         """Raise the thread's live observe job to the queue of those that are waited for."""
+
+    def live(self, thread_id: int, kind: JobKind) -> JobRef | None: ...
+
+    def guide(self, job_id: int, guidance: str) -> None:
+        """Give a job that was asked for by hand a person's guidance."""
 
     def retry(self, job_id: int) -> JobRef | None:
         """Discarded -> available; None when it is not discarded or a live one took its place."""
@@ -379,9 +399,7 @@ class Transaction(Protocol):
 class SystemStore(Protocol):
     """Finding work and holding leases, across tenants; reads no content (DESIGN 3.2)."""
 
-    def claim(
-        self, *, queue: str, owner: str, lease_s: float, job_id: int | None = None
-    ) -> ClaimedJob | None:
+    def claim(self, *, queue: str, owner: str, lease_s: float, job_id: int | None = None) -> ClaimedJob | None:
         """Claim the job named, if it is due, else the best due job of the queue; raises its attempt."""
 
     def renew(self, held: Mapping[int, int], *, owner: str, lease_s: float) -> frozenset[int]:

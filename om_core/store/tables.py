@@ -270,10 +270,15 @@ jobs = sa.Table(
     ),
     postgresql_with={"fillfactor": "70"},
 )
+sa.Index("jobs_live_key", jobs.c.tenant_id, jobs.c.target, jobs.c.kind, unique=True, postgresql_where=sa.text(LIVE))
 sa.Index(
-    "jobs_live_key", jobs.c.tenant_id, jobs.c.target, jobs.c.kind, unique=True, postgresql_where=sa.text(LIVE)
+    "jobs_due_idx",
+    jobs.c.queue,
+    jobs.c.awaited.desc(),
+    jobs.c.run_at,
+    postgresql_where=sa.text("state IN ('available', 'retryable')"),
 )
-sa.Index("jobs_due_idx", jobs.c.queue, jobs.c.run_at, postgresql_where=sa.text("state IN ('available', 'retryable')"))
+sa.Index("jobs_id_idx", jobs.c.id)
 sa.Index("jobs_lease_idx", jobs.c.lease_expires_at, postgresql_where=sa.text("state = 'running'"))
 sa.Index("jobs_thread_idx", jobs.c.tenant_id, jobs.c.thread_id)
 sa.Index("jobs_state_idx", jobs.c.tenant_id, jobs.c.state, jobs.c.id)

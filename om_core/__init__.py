@@ -1,0 +1,22 @@
+"""Observational Memory: long memory for LLM agents on Postgres, Redis and Celery."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from om_core.memory import Memory
+    from om_core.options import ModelByInputTokens
+
+__all__ = ["Memory", "ModelByInputTokens"]
+
+_HOMES = {"Memory": "om_core.memory", "ModelByInputTokens": "om_core.options"}
+
+
+def __getattr__(name: str) -> object:
+    """Load the entry points on first use: importing a part of the library does not load all of it."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

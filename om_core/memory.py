@@ -1,0 +1,480 @@
+"""The Python entry (API 5): give an agent long memory in a few lines.
+
+memory = Memory.open()
+with memory.turn(thread="conversation-123", resource="user-123") as turn:
+context = turn.start([{"role": "user", "content": "My favourite colour is blue."}])
+reply = call_model(context.to_openai())
+turn.step([reply])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from om_core.domain.errors import InvalidInputError, NotFoundError
+from om_core.domain.job import JobKind
+from om_core.domain.message import Message
+from om_core.formats.anthropic import parse_anthropic
+from om_core.formats.canonical import dump_message, parse_message
+from om_core.formats.fields import check_id
+from om_core.formats.openai import parse_openai
+from om_core.ports import Page
+from om_core.services import context as contexts
+from om_core.services import ingest, manual, views
+from om_core.services.activate import activate
+from om_core.services.render_context import context_to_json, to_anthropic, to_om, to_openai
+from om_core.services.status import status
+from om_core.services.threads import UNSET, ThreadChange, Unset, put_thread
+from om_core.services.waiting import JobWaiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from om_core.domain.context import Activated, Context
+    from om_core.domain.message import JsonObject, StoredMessage
+    from om_core.domain.thread import ThreadState
+    from om_core.ports import EventRow
+    from om_core.services.deps import Services
+    from om_core.services.ingest import OnDivergence, StepResult
+
+FORMATS = ("om", "openai", "anthropic")
+FLUSH_WAIT_S = 120.0
+
+
+def parse_messages(messages: Sequence[JsonObject | Message], format: str) -> tuple[Message, ...]:
+    """Messages in any of the three formats, or canonical ones; checked and sanitised.
+
+    Raises:
+        InvalidInputError: with the path of the field that is wrong.
+    """
+    if format not in FORMATS:
+        msg = f"{format!r} is not a format: {', '.join(FORMATS)}"
+        raise InvalidInputError(msg, path="format")
+    if messages and all(isinstance(message, Message) for message in messages):
+        # A round trip through the canonical form checks and sanitises what was built by hand or read from a file.
+        return tuple(
+            parse_message(dump_message(message), f"messages.{index}")  # type: ignore[arg-type]  # all are Message
+            for index, message in enumerate(messages)
+        )
+    given: list[Any] = list(messages)
+    if format == "openai":
+        return tuple(parse_openai(given))
+    if format == "anthropic":
+        return tuple(parse_anthropic(given))
+    return tuple(parse_message(message, f"messages.{index}") for index, message in enumerate(given))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextResult:
+    """A context, and its forms to send."""
+
+    context: Context
+
+    @property
+    def activated(self) -> Activated | None:
+        return self.context.activated
+
+    def to_openai(self) -> list[JsonObject]:
+        """The complete list of chat messages, system first."""
+        return to_openai(self.context)
+
+    def to_anthropic(self) -> JsonObject:
+        """`system` and `messages`, with cache breakpoints."""
+        return to_anthropic(self.context)
+
+    def to_om(self) -> list[JsonObject]:
+        """Canonical messages."""
+        return to_om(self.context)
+
+    def to_json(self, format: str = "om") -> JsonObject:
+        """The answer of `POST …/context`."""
+        return context_to_json(self.context, format)
+
+
+class Memory:
+    """Long memory of one tenant. Thread-safe; make one per process and `for_tenant` for others."""
+
+    def __init__(
+        self,
+        services: Services,
+        tenant: str = "default",
+        *,
+        waiter: JobWaiter | None = None,
+        on_close: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self.services = services
+        self.tenant = tenant
+        self._waiter = waiter or JobWaiter(services.store)
+        self._on_close = tuple(on_close)
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        redis: str | None = None,
+        tenant: str = "default",
+        options: JsonObject | None = None,
+    ) -> Memory:
+        """Open memory on a database; without a URL on embedded servers under `.om/`, with a worker beside them.
+
+        Args:
+            url: any PostgreSQL URL.
+            redis: broker of the rings; without it the workers' sweep finds the jobs.
+            tenant: whose memory.
+            options: the option tree (`docs`: README, options).
+
+        Raises:
+            SetupError: the schema is old, a server is missing, a model has no key; the text says how to fix it.
+            PolicyError: an option is out of its range.
+        """
+        from om_core.bootstrap import open_memory
+
+        return open_memory(url, redis=redis, tenant=tenant, options=options)
+
+    def for_tenant(self, tenant: str) -> Memory:
+        """The same servers for another tenant; closing it closes nothing."""
+        return Memory(self.services, tenant, waiter=self._waiter)
+
+    def close(self) -> None:
+        """Stop what `open` started."""
+        if self._on_close:
+            self._waiter.close()
+        for close in self._on_close:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Threads
+
+    def put_thread(
+        self,
+        thread: str,
+        *,
+        resource: str,
+        title: str | Unset | None = UNSET,
+        metadata: JsonObject | Unset | None = UNSET,
+        timezone: str | Unset | None = UNSET,
+        scope: str | Unset | None = UNSET,
+        config: JsonObject | Unset | None = UNSET,
+        version: int | None = None,
+    ) -> tuple[ThreadState, bool]:
+        """Create or change a thread; what is not given is kept, None clears."""
+        change = ThreadChange(
+            thread=thread,
+            resource=resource,
+            title=title,
+            metadata=metadata,
+            timezone=timezone,
+            scope=scope,
+            config=config,
+            version=version,
+        )
+        return put_thread(self.services, self.tenant, change)
+
+    def get_thread(self, thread: str, *, resource: str | None = None) -> ThreadState:
+        """One thread.
+
+        Raises:
+            NotFoundError, AmbiguousThreadError: no such thread, or several and no resource given.
+        """
+        with self.services.store.reading(self.tenant) as tx:
+            return contexts.find_snapshot(tx, thread, resource).thread
+
+    def threads(self, *, resource: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[ThreadState]:
+        """Threads, newest first."""
+        with self.services.store.reading(self.tenant) as tx:
+            return tx.threads.page(resource_id=resource, cursor=cursor, limit=limit)
+
+    # A turn
+
+    def turn(self, thread: str, resource: str | None = None, *, model: str | None = None) -> Turn:
+        """A turn as a context manager; leaving it closes the turn."""
+        return Turn(self, thread, resource, model)
+
+    def append(
+        self,
+        thread: str,
+        messages: Sequence[JsonObject | Message],
+        *,
+        resource: str | None = None,
+        format: str = "openai",
+        model: str | None = None,
+        end_of_turn: bool = False,
+        on_divergence: OnDivergence = "report",
+    ) -> StepResult:
+        """Store messages of a step; see `services.ingest.append` for what it raises."""
+        check_id(thread, "thread")
+        if resource is not None:
+            check_id(resource, "resource_id")
+        request = ingest.StepRequest(
+            thread=thread,
+            resource=resource,
+            messages=parse_messages(messages, format),
+            model=model,
+            end_of_turn=end_of_turn,
+            on_divergence=on_divergence,
+        )
+        return ingest.append(self.services, self.tenant, request)
+
+    def context(self, thread: str, *, resource: str | None = None, **options: Any) -> ContextResult:
+        """The prompt for the next model call: activates what is due, waits only as DESIGN 6.4 allows.
+
+        Args:
+            options: `model`, `max_tokens`, `read_only`, `ephemeral` (canonical messages), `now`, `wait`.
+        """
+        request = contexts.ContextRequest(thread=thread, resource=resource, **options)
+        return ContextResult(contexts.get_context(self.services, self._waiter, self.tenant, request))
+
+    async def context_async(self, thread: str, *, resource: str | None = None, **options: Any) -> ContextResult:
+        """`context` for an event loop."""
+        request = contexts.ContextRequest(thread=thread, resource=resource, **options)
+        found = await contexts.get_context_async(self.services, self._waiter, self.tenant, request)
+        return ContextResult(found)
+
+    # Looking
+
+    def status(self, thread: str, *, resource: str | None = None) -> JsonObject:
+        """Token windows, cursors, running jobs, errors, and why nothing happens where nothing does."""
+        return status(self.services, self.tenant, thread, resource)
+
+    def messages(
+        self,
+        thread: str,
+        *,
+        resource: str | None = None,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        limit: int = 50,
+    ) -> tuple[StoredMessage, ...]:
+        """Stored messages in order."""
+        with self.services.store.reading(self.tenant) as tx:
+            found = contexts.find_snapshot(tx, thread, resource).thread
+            return tx.messages.page(found.id, after_seq=after_seq, before_seq=before_seq, limit=limit)
+
+    def observations(
+        self,
+        thread: str,
+        *,
+        resource: str | None = None,
+        state: str = "active",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[JsonObject]:
+        """Chunks of a thread, by range, with the ids of their first and last messages."""
+        with self.services.store.reading(self.tenant) as tx:
+            found = contexts.find_snapshot(tx, thread, resource).thread
+            page = tx.chunks.page(found.id, state=state, cursor=cursor, limit=limit)
+            ends = {seq for chunk in page.items for seq in (chunk.from_seq, chunk.to_seq)}
+            ids = {row.seq: row.message.id for row in tx.messages.at(found.id, ends)}
+        return Page(tuple(views.chunk_view(chunk, ids) for chunk in page.items), page.next_cursor)
+
+    def reflections(
+        self, thread: str, *, resource: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[JsonObject]:
+        """Generations, newest first."""
+        with self.services.store.reading(self.tenant) as tx:
+            memory = contexts.find_snapshot(tx, thread, resource).memory
+            page = tx.reflections.page(memory.id, cursor=cursor, limit=limit)
+        return Page(tuple(map(views.reflection_view, page.items)), page.next_cursor)
+
+    def events(
+        self,
+        thread: str | None = None,
+        *,
+        resource: str | None = None,
+        last_id: str | None = None,
+        limit: int = 200,
+    ) -> tuple[EventRow, ...]:
+        """Events after `last_id`, oldest first; without it the newest."""
+        with self.services.store.reading(self.tenant) as tx:
+            thread_id = None if thread is None else contexts.find_snapshot(tx, thread, resource).thread.id
+            return tx.events.after(
+                thread_id=thread_id, resource_id=None if thread else resource, last_id=last_id, limit=limit
+            )
+
+    # Work by hand
+
+    def observe(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:
+        """Observe everything pending up to the last cut, whatever the thresholds say."""
+        return self._ask(JobKind.OBSERVE, thread, resource, wait_s)
+
+    def reflect(
+        self, thread: str, *, resource: str | None = None, wait_s: float | None = None, guidance: str | None = None
+    ) -> JsonObject:
+        """Condense the log now; `guidance` is shown to the Reflector."""
+        return self._ask(JobKind.REFLECT, thread, resource, wait_s, guidance)
+
+    def activate(self, thread: str, *, resource: str | None = None) -> JsonObject:
+        """Move every ready chunk into the log, and let a finished reflection take effect."""
+        found = self.get_thread(thread, resource=resource)
+        result = activate(self.services, self.tenant, found.id, manual=True)
+        return {"activated": _activated_json(result.activated)}
+
+    def flush(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:
+        """Observe everything pending to the last cut, wait, activate."""
+        deadline = self.services.clock.monotonic() + (FLUSH_WAIT_S if wait_s is None else wait_s)
+        asked: JsonObject = {"job": None, "state": None, "reason": "nothing is pending"}
+        while (left := deadline - self.services.clock.monotonic()) > 0:
+            step = self._ask(JobKind.OBSERVE, thread, resource, left)
+            asked = step if step["job"] is not None else asked
+            if step["job"] is None or step["state"] != "completed":
+                break
+        return {**self.activate(thread, resource=resource), "observe": asked}
+
+    async def flush_async(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:
+        """`flush` for an event loop."""
+        return await asyncio.to_thread(self.flush, thread, resource=resource, wait_s=wait_s)
+
+    def _ask(
+        self,
+        kind: JobKind,
+        thread: str,
+        resource: str | None,
+        wait_s: float | None,
+        guidance: str | None = None,
+    ) -> JsonObject:
+        asked = manual.ask_for(self.services, self.tenant, kind, thread, resource, guidance=guidance)
+        if asked.job_id is None:
+            return manual.asked_view(asked, None)
+        state = self._wait(asked.job_id, wait_s) if wait_s else None
+        view = manual.asked_view(asked, state)
+        return {**view, "result": self.job(asked.job_id)} if state else view
+
+    def _wait(self, job_id: int, wait_s: float) -> str | None:
+        future = self._waiter.watch(job_id)
+        try:
+            return future.result(wait_s)
+        except TimeoutError:
+            future.cancel()
+            return None
+
+    # Jobs
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        thread: str | None = None,
+        resource: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[JsonObject]:
+        """Jobs, newest first."""
+        with self.services.store.reading(self.tenant) as tx:
+            thread_id = None if thread is None else contexts.find_snapshot(tx, thread, resource).thread.id
+            page = tx.jobs.page(state=state, kind=kind, thread_id=thread_id, cursor=cursor, limit=limit)
+        return Page(tuple(map(views.job_view, page.items)), page.next_cursor)
+
+    def job(self, job_id: int) -> JsonObject:
+        """One job.
+
+        Raises:
+            NotFoundError: this tenant has no such job.
+        """
+        with self.services.store.reading(self.tenant) as tx:
+            found = tx.jobs.get(job_id)
+        if found is None:
+            msg = f"no job {job_id}"
+            raise NotFoundError(msg)
+        return views.job_view(found)
+
+    def retry_job(self, job_id: int) -> JsonObject:
+        """Run a discarded job again (redrive).
+
+        Raises:
+            ConflictError: it is not discarded, or a live job does its work already.
+        """
+        return self._retry(job_id)
+
+    def _retry(self, job_id: int) -> JsonObject:
+        from om_core.services.redrive import redrive
+
+        ref = redrive(self.services, self.tenant, job_id)
+        return self.job(ref.id)
+
+    def retry_discarded(self) -> list[JsonObject]:
+        """Redrive every discarded job that has no live one in its place."""
+        from om_core.services.redrive import redrive_all
+
+        return [self.job(ref.id) for ref in redrive_all(self.services, self.tenant)]
+
+    def cancel_job(self, job_id: int) -> JsonObject:
+        """Cancel a live job; a worker that holds it writes nothing.
+
+        Raises:
+            ConflictError: it is not live any more.
+        """
+        from om_core.services.redrive import cancel
+
+        cancel(self.services, self.tenant, job_id)
+        return self.job(job_id)
+
+
+def _activated_json(activated: Activated | None) -> JsonObject | None:
+    if activated is None:
+        return None
+    return {
+        "reason": activated.reason,
+        "chunks": activated.chunks,
+        "messages": activated.messages,
+        "tokens": activated.tokens,
+        "observation_tokens": activated.observation_tokens,
+        "generation": activated.generation,
+    }
+
+
+class Turn:
+    """One turn of a thread: `start` with the user's message, `step` after each model step or tool result."""
+
+    def __init__(self, memory: Memory, thread: str, resource: str | None, model: str | None) -> None:
+        self._memory = memory
+        self._thread = thread
+        self._resource = resource
+        self._model = model
+        self._started = False
+        self.context: ContextResult | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the turn. A turn that failed in the caller's code is closed too: its messages are stored."""
+        if self._started:
+            self._memory.append(self._thread, [], resource=self._resource, end_of_turn=True)
+
+    def start(
+        self, messages: Sequence[JsonObject | Message], *, format: str = "openai", **options: Any
+    ) -> ContextResult:
+        """Store the first messages of the turn; the context to answer them with."""
+        return self._post(messages, format, options)
+
+    def step(
+        self, messages: Sequence[JsonObject | Message], *, format: str = "openai", **options: Any
+    ) -> ContextResult:
+        """Store what came since; the context for the next model call."""
+        return self._post(messages, format, options)
+
+    def _post(self, messages: Sequence[JsonObject | Message], format: str, options: dict[str, Any]) -> ContextResult:
+        named = [with_id(message) for message in messages]
+        result = self._memory.append(self._thread, named, resource=self._resource, format=format, model=self._model)
+        self._started = True
+        self._resource = self._resource or result.thread.resource_id
+        self.context = self._memory.context(self._thread, resource=self._resource, model=self._model, **options)
+        return self.context
+
+
+def with_id(message: JsonObject | Message) -> JsonObject | Message:
+    """The message with an id: given before the first attempt, so that a retry stores nothing twice (API 3)."""
+    from uuid import uuid4
+
+    if isinstance(message, Message):
+        return message if message.id else replace(message, id=f"om-{uuid4().hex}")
+    return message

@@ -1,0 +1,61 @@
+"""From decided actions to job rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from om_core.domain.job import QUEUE_OF, JobKind
+from om_core.domain.thresholds import decide
+from om_core.ports import NewJob
+from om_core.prompts.observer import OBSERVER_VERSION
+from om_core.prompts.reflector import REFLECTOR_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from om_core.domain.job import JobRef
+    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.thread import Snapshot
+    from om_core.domain.thresholds import Action
+    from om_core.ports import Transaction
+    from om_core.services.deps import Services
+
+
+def new_jobs(services: Services, snapshot: Snapshot, policy: MemoryPolicy, actions: Iterable[Action]) -> list[NewJob]:
+    """Rows for these actions, with the policy and prompt version they will run under."""
+    thread = snapshot.thread
+    return [
+        NewJob(
+            kind=action.kind,
+            queue=QUEUE_OF[action.kind],
+            target=target(action.kind, thread_id=thread.id, memory_id=thread.memory_id),
+            thread=thread.external_id,
+            memory_id=thread.memory_id,
+            thread_id=thread.id,
+            reason=action.reason,
+            policy=services.policies.as_json(policy),
+            prompt_version=REFLECTOR_VERSION if action.kind is JobKind.REFLECT else OBSERVER_VERSION,
+        )
+        for action in actions
+    ]
+
+
+def target(kind: JobKind, *, thread_id: int, memory_id: int, chunk_id: int | None = None) -> str:
+    """What a job of this kind is exclusive on: one live job per target and kind."""
+    if kind is JobKind.REFLECT:
+        return f"memory:{memory_id}"
+    if kind is JobKind.REBUILD:
+        return f"chunk:{chunk_id}"
+    return f"thread:{thread_id}"
+
+
+def decide_again(
+    tx: Transaction, services: Services, snapshot: Snapshot, now: datetime, *, ended: JobKind | None = None
+) -> tuple[JobRef, ...]:
+    """Insert what is due now; `ended` is a kind whose live job this transaction has just ended."""
+    policy = services.policies.of(snapshot.memory)
+    live = snapshot.live_jobs - {ended} if ended else snapshot.live_jobs
+    current = replace(snapshot, live_jobs=live)
+    return tx.jobs.insert(new_jobs(services, current, policy, decide(current, policy, now).actions))

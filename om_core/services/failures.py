@@ -1,0 +1,189 @@
+"""What a failed attempt means for its job (DESIGN 5, 6.7): wait, count it, halve the range, park it, or give up.
+
+Recorded in a fresh transaction: the attempt's own may be beyond saving.
+"""
+
+from __future__ import annotations
+
+import random  # jitter of backoff only
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from om_core.domain.chunk import ChunkKind, Hints
+from om_core.domain.cuts import choose_cut
+from om_core.domain.errors import GiveUpError, OmError, RetryLaterError, SetupError, UnusableOutputError
+from om_core.domain.job import JobKind, JobState
+from om_core.options import policy_from_json
+from om_core.ports import FinishedJob, NewChunk, NewJob
+from om_core.prompts.observer import OBSERVER_VERSION
+from om_core.services import events
+from om_core.services.enqueue import decide_again, target
+from om_core.services.observe import READ_LIMIT, store_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from om_core.domain.job import Job, JobRef
+    from om_core.domain.message import JsonObject, StoredMessage
+    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.thread import ThreadState
+    from om_core.ports import Transaction
+    from om_core.services.deps import Services
+
+PARKED_SHARE = 0.1
+PARKED_LEAST, PARKED_MOST = 60, 400
+"""Tokens of the extract that stands for a parked range: a tenth of it, within these."""
+
+
+def backoff_s(attempt: int, base_s: float, cap_s: float) -> float:
+    """Seconds before the next attempt: doubling, capped, times 0.5 to 1.5."""
+    delay: float = min(cap_s, base_s * 2 ** min(attempt - 1, 16))
+    return delay * random.uniform(0.5, 1.5)
+
+
+def error_json(error: BaseException) -> JsonObject:
+    """An error as a job stores it: a code, and a message of bounded length."""
+    code = error.code if isinstance(error, OmError) else "internal"
+    text = str(error) if isinstance(error, OmError) else f"{type(error).__name__}: {error}"
+    return {"code": code, "message": text[: events.ERROR_LIMIT]}
+
+
+def verdict(job: Job, error: BaseException, policy: MemoryPolicy) -> FinishedJob:
+    """Retry, or give up; only what the input causes counts as a failure."""
+    limits = policy.job
+    usage = error.usage if isinstance(error, UnusableOutputError) and error.usage else {}
+    spent = {key: usage.get(key, 0) for key in ("input_tokens", "output_tokens", "cost_usd")}
+    if isinstance(error, RetryLaterError | SetupError):
+        after = error.after_s if isinstance(error, RetryLaterError) else None
+        delay = backoff_s(job.attempt, limits.backoff_base_s, limits.backoff_cap_s)
+        return FinishedJob(
+            state=JobState.RETRYABLE,
+            error=error_json(error),
+            retry_after_s=max(after or 0.0, delay),
+            outcome="retry_later",
+            **spent,
+        )
+    spent_up = job.failures + 1 >= limits.max_failures
+    outcome = "unusable" if isinstance(error, GiveUpError) else "error"
+    return FinishedJob(
+        state=JobState.DISCARDED if spent_up else JobState.RETRYABLE,
+        error=error_json(error),
+        retry_after_s=None if spent_up else backoff_s(job.failures + 1, limits.backoff_base_s, limits.backoff_cap_s),
+        failed=True,
+        outcome=outcome,
+        **spent,
+    )
+
+
+def record_failure(
+    services: Services, tenant: str, job: Job, error: BaseException
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Write the verdict under the fence, with its event; an observe range with no failures left is halved or parked."""
+    policy = policy_from_json(job.policy)
+    result = verdict(job, error, policy)
+    with services.store.transaction(tenant) as tx:
+        thread = tx.threads.lock_by_id(int(job.thread_id or 0))
+        if thread is None:
+            return result, ()
+        tx.memories.lock(thread.memory_id)
+        current = tx.jobs.get(job.id)
+        if current is None or current.attempt != job.attempt or current.state is not JobState.RUNNING:
+            return replace(result, outcome="lost"), ()
+        if result.state is JobState.DISCARDED and job.kind is JobKind.OBSERVE:
+            return _narrow(tx, services, current, thread, policy, result)
+        tx.jobs.finish(current, result)
+        _report(tx, current, thread, result)
+        ended = job.kind if result.state is JobState.DISCARDED else None
+        if ended is JobKind.REFLECT:
+            return result, ()  # given up until the log has grown: `decide` would only insert the same again
+        return result, decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=ended)
+
+
+def _report(tx: Transaction, job: Job, thread: ThreadState, result: FinishedJob) -> None:
+    operation = "reflection" if job.kind is JobKind.REFLECT else "observation"
+    text = str((result.error or {}).get("message", ""))
+    if result.input_tokens or result.output_tokens:
+        tx.book_usage(thread, job.kind.value, str(job.policy.get("model", "")), result)
+    tx.events.add(
+        [events.failed(job, thread, operation=operation, tokens=thread.unbuffered_tokens, error=text, now=tx.now())]
+    )
+
+
+def _narrow(
+    tx: Transaction,
+    services: Services,
+    job: Job,
+    thread: ThreadState,
+    policy: MemoryPolicy,
+    result: FinishedJob,
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Halve the range down to one message or one call with its results, then park it (DESIGN 6.7)."""
+    messages = tx.messages.between(thread.id, thread.buffered_seq, job.to_seq, limit=READ_LIMIT)
+    tokens = sum(message.tokens for message in messages)
+    cut = choose_cut(
+        messages,
+        question_seq=thread.question_seq,
+        now=tx.now(),
+        open_call_max_age_s=policy.observation.open_call_max_age_s,
+        window_tokens=tokens / 2,
+        head_complete=True,
+    )
+    if cut is not None and messages and cut.to_seq < messages[-1].seq:
+        narrowed = replace(
+            result, state=JobState.RETRYABLE, retry_after_s=0.0, narrowed_to=cut.to_seq, outcome="halved"
+        )
+        tx.jobs.finish(job, narrowed)
+        _report(tx, job, thread, narrowed)
+        return narrowed, ()
+    return _park(tx, services, job, thread, messages, result)
+
+
+def _park(
+    tx: Transaction,
+    services: Services,
+    job: Job,
+    thread: ThreadState,
+    messages: Sequence[StoredMessage],
+    result: FinishedJob,
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Cover the range with a short extract; a rebuild of it is stored as discarded, for a person to redrive."""
+    tokens = sum(message.tokens for message in messages)
+    room = int(min(PARKED_MOST, max(PARKED_LEAST, tokens * PARKED_SHARE)))
+    text = services.extract([message for message in messages if not message.removed], room, thread.timezone or "UTC")
+    parked = replace(result, state=JobState.COMPLETED, outcome="parked")
+    tx.jobs.finish(job, parked)
+    _report(tx, job, thread, parked)
+    new = NewChunk(
+        memory_id=thread.memory_id,
+        thread_id=thread.id,
+        from_seq=messages[0].seq,
+        to_seq=messages[-1].seq,
+        kind=ChunkKind.PARKED,
+        text=text,
+        tokens=services.counter.count_text(text),
+        message_tokens=tokens,
+        job_id=job.id,
+        attempt=job.attempt,
+        hints=Hints(),
+        prompt_version=OBSERVER_VERSION,
+    )
+    jobs = store_chunk(tx, services, job, thread, new, replace(parked, input_tokens=0, output_tokens=0, cost_usd=0.0))
+    _offer_rebuild(tx, job, thread, new, result.error or {})
+    return parked, jobs
+
+
+def _offer_rebuild(tx: Transaction, job: Job, thread: ThreadState, chunk: NewChunk, error: JsonObject) -> None:
+    stored = [found for found in tx.chunks.buffered(thread.id) if found.from_seq == chunk.from_seq]
+    rebuild = NewJob(
+        kind=JobKind.REBUILD,
+        queue=job.queue,
+        target=target(JobKind.REBUILD, thread_id=thread.id, memory_id=thread.memory_id, chunk_id=stored[0].id),
+        thread=thread.external_id,
+        memory_id=thread.memory_id,
+        thread_id=thread.id,
+        chunk_id=stored[0].id,
+        reason="parked",
+        policy=job.policy,
+        prompt_version=OBSERVER_VERSION,
+    )
+    tx.jobs.insert_discarded(rebuild, error)

@@ -1,0 +1,330 @@
+"""An observe job: the next range of a thread becomes a chunk (DESIGN 5, 6.1, 6.2, 6.7).
+
+Three steps, of which only the first and the last hold a transaction: choose the range, ask the model, store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from om_core.domain.chunk import ChunkKind, Hints
+from om_core.domain.cuts import CutState, buffered_cut, choose_cut
+from om_core.domain.errors import LostRaceError, UnusableOutputError
+from om_core.domain.job import JobKind, JobState
+from om_core.domain.message import OpenCall
+from om_core.domain.slices import slice_messages
+from om_core.options import policy_from_json
+from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
+from om_core.prompts.observer import OBSERVER_VERSION, build_observer_request
+from om_core.prompts.parse import parse_observer
+from om_core.services import events
+from om_core.services.enqueue import decide_again
+from om_core.services.model_calls import call, input_room, model_name
+from om_core.services.prior_notes import prior_notes
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from om_core.domain.cuts import Cut
+    from om_core.domain.job import Job, JobRef
+    from om_core.domain.message import JsonObject, StoredMessage
+    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.thread import Snapshot, ThreadState
+    from om_core.ports import ModelReply, Transaction
+    from om_core.services.deps import Services
+
+READ_LIMIT = 2_000
+"""Messages looked at for one range."""
+SYSTEM_TOKENS = 3_000
+"""Room kept for the Observer's instructions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What one observe job reads: chosen once, stored in the job, the same at every retry."""
+
+    snapshot: Snapshot
+    policy: MemoryPolicy
+    messages: tuple[StoredMessage, ...]
+    cut: Cut
+    material: ObserverMaterial
+    shown_chunks: tuple[int, ...]
+
+    @property
+    def thread(self) -> ThreadState:
+        return self.snapshot.thread
+
+
+def run_observe(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Do a claimed observe job.
+
+    Returns:
+        How it ended (already committed), and the jobs that are due now, to be rung.
+
+    Raises:
+        LostRaceError: another worker has the job; nothing was written.
+        UnusableOutputError, RetryLaterError, GiveUpError, SetupError: to be recorded by the caller.
+    """
+    chosen = _choose(services, tenant, job)
+    if chosen is None:
+        return _nothing_to_do(services, tenant, job)
+    replies = ask(services, tenant, job, chosen, cancelled)
+    return _store(services, tenant, job, chosen, replies)
+
+
+def _choose(services: Services, tenant: str, job: Job) -> Range | None:
+    """The range and the prior notes shown, stored in the job at its first claim (DESIGN 4.3)."""
+    with services.store.transaction(tenant) as tx:
+        snapshot = tx.memories.snapshot(int(job.thread_id or 0))
+        thread = snapshot.thread
+        policy = policy_from_json(job.policy)
+        observation = policy.observation
+        overhead = SYSTEM_TOKENS + (observation.previous_observer_tokens or 0)
+        room = input_room(services.model, observation.model, overhead_tokens=overhead)
+        now = tx.now()
+        fixed = job.partial and job.to_seq is not None
+        to_seq = job.to_seq if fixed or job.input.get("halved") else None
+        messages = tx.messages.between(thread.id, thread.buffered_seq, to_seq, limit=READ_LIMIT)
+        reaches_head = bool(messages) and messages[-1].seq == thread.head_seq
+        cut = choose_cut(
+            messages,
+            question_seq=thread.question_seq,
+            now=now,
+            open_call_max_age_s=observation.open_call_max_age_s,
+            window_tokens=room,
+            head_complete=reaches_head or to_seq is not None,
+        )
+        if cut is None:
+            return None
+        notes = prior_notes(tx, services, snapshot, policy, only=job.input.get("shown_chunks") if fixed else None)
+        chosen = Range(
+            snapshot=snapshot,
+            policy=policy,
+            messages=tuple(message for message in messages if message.seq <= cut.to_seq),
+            cut=cut,
+            material=_material(snapshot, policy, messages, cut, notes.text, job),
+            shown_chunks=notes.chunk_ids,
+        )
+        stored = {**job.input, "shown_chunks": list(notes.chunk_ids), "generation": notes.generation}
+        if not tx.jobs.fix_input(job, from_seq=thread.buffered_seq + 1, to_seq=cut.to_seq, input=stored):
+            raise LostRaceError("the lease was lost before the range was chosen")
+        tx.events.add([events.started(job, thread, policy, operation="observation", tokens=cut.tokens, now=now)])
+        return chosen
+
+
+def _material(
+    snapshot: Snapshot, policy: MemoryPolicy, messages: tuple[StoredMessage, ...], cut: Cut, notes: str, job: Job
+) -> ObserverMaterial:
+    thread, observation = snapshot.thread, policy.observation
+    open_ids = set(cut.open_calls)
+    inside = tuple(message for message in messages if message.seq <= cut.to_seq and not message.removed)
+    waiting = [
+        OpenCall(call_id=part.call_id, seq=message.seq, name=part.name, at=message.created_at)
+        for message in inside
+        for part in message.calls
+        if part.call_id in open_ids
+    ]
+    return ObserverMaterial(
+        messages=inside,
+        prior_notes=notes,
+        open_calls=tuple(waiting),
+        timezone=thread.timezone or "UTC",
+        ask_current_task=observation.current_task,
+        # A suggested reply is out of date once anything newer exists: ask only where the context waits for it.
+        ask_suggested_response=observation.suggested_response and job.awaited,
+        ask_thread_title=observation.thread_title,
+        current_task=thread.hints.current_task,
+        thread_title=thread.title,
+    )
+
+
+def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Event) -> list[JsonObject]:
+    """One call, or one per slice of a unit larger than the window; each finished call is saved under the fence."""
+    observation = chosen.policy.observation
+    phase = observation.model
+    slices = [chosen.material.messages]
+    if chosen.cut.sliced:
+        room = input_room(services.model, phase, overhead_tokens=SYSTEM_TOKENS)
+        slices = slice_messages(chosen.material.messages, room, services.counter.count_text)
+    done = list(job.partial)
+    for part in slices[len(done) :]:
+        material = replace(chosen.material, messages=part, prior_notes=_with_slices(chosen.material.prior_notes, done))
+        done.append(_ask_once(services, chosen, material, cancelled, failures=job.failures))
+        with services.store.transaction(tenant) as tx:
+            if not tx.jobs.save_partial(job, done):
+                raise LostRaceError("the lease was lost during the model call")
+    return done
+
+
+def _with_slices(prior: str, done: list[JsonObject]) -> str:
+    return "\n".join(text for text in (prior, *(item["notes"] for item in done)) if text)
+
+
+def _ask_once(
+    services: Services, chosen: Range, material: ObserverMaterial, cancelled: Event, *, failures: int
+) -> JsonObject:
+    observation = chosen.policy.observation
+    settings = dict(observation.model.settings)
+    if failures and "temperature" in settings:
+        settings["temperature"] = min(1.0, float(settings["temperature"]) + 0.2 * failures)  # retried differently
+    name = model_name(observation.model, sum(message.tokens for message in material.messages))
+    reply = call(
+        services.model,
+        observation.model,
+        lambda candidate: build_observer_request(
+            material,
+            model=candidate,
+            settings=settings,
+            provider_options=observation.model.provider_options,
+            instruction=observation.instruction,
+            tokenizer=services.tokenizer,
+        ),
+        name,
+        cancelled=cancelled,
+    )
+    output = parse_observer(
+        reply.text, default_day=material.messages[0].created_at.date(), finish_reason=reply.finish_reason
+    )
+    if output.outcome != "valid":
+        raise unusable(output.reason or "unusable answer", reply)
+    return {
+        "notes": output.notes,
+        "current_task": output.current_task,
+        "suggested_response": output.suggested_response,
+        "thread_title": output.thread_title,
+        **usage_of(reply),
+    }
+
+
+def unusable(reason: str, reply: ModelReply) -> UnusableOutputError:
+    """The error for an answer that cannot be used, carrying what it cost."""
+    error = UnusableOutputError(f"{reply.model}: {reason}")
+    error.usage = usage_of(reply)
+    return error
+
+
+def usage_of(reply: ModelReply) -> JsonObject:
+    """What a call cost, as saved with its result."""
+    return {
+        "model": reply.model,
+        "input_tokens": reply.input_tokens,
+        "output_tokens": reply.output_tokens,
+        "cost_usd": reply.cost_usd or 0.0,
+    }
+
+
+def _store(
+    services: Services, tenant: str, job: Job, chosen: Range, replies: list[JsonObject]
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Store the chunk and raise `buffered_seq`, fenced by the job's attempt and by the cursor itself."""
+    text = "\n".join(item["notes"] for item in replies if item["notes"]).strip()
+    result = finished_with(replies)
+    with services.store.transaction(tenant) as tx:
+        thread = _locked(tx, chosen)
+        if not tx.jobs.finish(job, result) or thread.buffered_seq != chosen.messages[0].seq - 1:
+            raise LostRaceError("another worker stored this range")
+        last = replies[-1]
+        new = NewChunk(
+            memory_id=thread.memory_id,
+            thread_id=thread.id,
+            from_seq=chosen.messages[0].seq,
+            to_seq=chosen.cut.to_seq,
+            kind=ChunkKind.OBSERVED if text else ChunkKind.EMPTY,
+            text=text,
+            tokens=services.counter.count_text(text) if text else 0,
+            message_tokens=sum(message.tokens for message in chosen.messages),
+            job_id=job.id,
+            attempt=job.attempt,
+            hints=Hints(
+                seen_seq=chosen.cut.to_seq,
+                current_task=last["current_task"],
+                suggested_response=last["suggested_response"],
+            ),
+            shown_chunks=chosen.shown_chunks,
+            shown_generation=chosen.snapshot.memory.generation or None,
+            model=last["model"],
+            prompt_version=OBSERVER_VERSION,
+            cost_usd=result.cost_usd,
+        )
+        jobs = store_chunk(tx, services, job, thread, new, result)
+        _retitle(tx, job, thread, last["thread_title"])
+    return result, jobs
+
+
+def _locked(tx: Transaction, chosen: Range) -> ThreadState:
+    """The thread, then its memory: the lock order of every commit (DESIGN 3.2)."""
+    thread = tx.threads.lock_by_id(chosen.thread.id)
+    if thread is None:
+        raise LostRaceError("the thread was deleted")
+    tx.memories.lock(thread.memory_id)
+    return thread
+
+
+def store_chunk(
+    tx: Transaction, services: Services, job: Job, thread: ThreadState, new: NewChunk, result: FinishedJob
+) -> tuple[JobRef, ...]:
+    """Add a chunk to a locked thread, move its counters, report it, and decide again."""
+    tx.chunks.add(new)
+    now = tx.now()
+    unbuffered = thread.unbuffered_tokens - new.message_tokens
+    cut = buffered_cut(
+        CutState(cut_seq=thread.cut_seq, open_calls=thread.open_calls, held_tokens=thread.held_tokens),
+        buffered_seq=new.to_seq,
+        unbuffered_tokens=unbuffered,
+    )
+    tx.threads.update(
+        thread.id,
+        buffered_seq=new.to_seq,
+        unbuffered_tokens=unbuffered,
+        cut_seq=cut.cut_seq,
+        held_tokens=cut.held_tokens,
+        oldest_pending_at=tx.messages.oldest_stored_at(thread.id, new.to_seq),
+        wait_latch_seq=None,
+    )
+    tx.events.add(
+        [
+            events.ended(
+                job,
+                thread,
+                operation="observation",
+                tokens=new.message_tokens,
+                buffered_tokens=new.tokens,
+                text=new.text,
+                now=now,
+            )
+        ]
+    )
+    tx.book_usage(thread, JobKind.OBSERVE.value, new.model or "", result)
+    return decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.OBSERVE)
+
+
+def _retitle(tx: Transaction, job: Job, thread: ThreadState, title: str | None) -> None:
+    if title and title != thread.title and not thread.metadata.get("title_pinned"):
+        tx.threads.update(thread.id, title=title)
+        tx.events.add([events.thread_update(job, thread, old_title=thread.title, new_title=title, now=tx.now())])
+
+
+def finished_with(replies: list[JsonObject], *, outcome: str = "ok") -> FinishedJob:
+    """A completed job with the sum of its calls."""
+    return FinishedJob(
+        state=JobState.COMPLETED,
+        input_tokens=sum(item["input_tokens"] for item in replies),
+        output_tokens=sum(item["output_tokens"] for item in replies),
+        cost_usd=sum(item["cost_usd"] for item in replies),
+        outcome=outcome,
+    )
+
+
+def _nothing_to_do(services: Services, tenant: str, job: Job) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Everything was covered or is held by an open call: end the job, and decide with fresh eyes."""
+    result = FinishedJob(state=JobState.COMPLETED, outcome="nothing")
+    with services.store.transaction(tenant) as tx:
+        thread = tx.threads.lock_by_id(int(job.thread_id or 0))
+        if thread is None or not tx.jobs.finish(job, result):
+            raise LostRaceError("another worker has the job")
+        if thread.cut_seq > thread.buffered_seq:
+            # The kept cut was beyond what the messages allow: take it back, or this job would come again for ever.
+            tx.threads.update(thread.id, cut_seq=thread.buffered_seq, held_tokens=thread.unbuffered_tokens)
+        jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.OBSERVE)
+    return result, jobs

@@ -1,0 +1,125 @@
+"""A rebuild job: the text of a parked or stale chunk is made again from its messages, in place (DESIGN 6.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from om_core.domain.chunk import ChunkKind, ChunkState, Hints
+from om_core.domain.cuts import Cut, open_calls
+from om_core.domain.errors import LostRaceError
+from om_core.domain.job import JobKind
+from om_core.options import policy_from_json
+from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
+from om_core.prompts.observer import OBSERVER_VERSION
+from om_core.services import events
+from om_core.services.enqueue import decide_again
+from om_core.services.model_calls import input_room
+from om_core.services.observe import READ_LIMIT, SYSTEM_TOKENS, Range, ask, finished_with
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from om_core.domain.chunk import Chunk
+    from om_core.domain.job import Job, JobRef
+    from om_core.domain.message import JsonObject
+    from om_core.domain.thread import ThreadState
+    from om_core.ports import NewEvent, Transaction
+    from om_core.services.deps import Services
+
+
+def run_rebuild(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Do a claimed rebuild job; returns and raises as `run_observe`."""
+    chosen = _choose(services, tenant, job)
+    replies = ask(services, tenant, job, chosen, cancelled)
+    return _store(services, tenant, job, chosen, replies)
+
+
+def _choose(services: Services, tenant: str, job: Job) -> Range:
+    with services.store.reading(tenant) as tx:
+        snapshot = tx.memories.snapshot(int(job.thread_id or 0))
+        chunk = tx.chunks.get(int(job.chunk_id or 0))
+        if chunk is None:
+            raise LostRaceError("the chunk is gone")
+        messages = tx.messages.between(snapshot.thread.id, chunk.from_seq - 1, chunk.to_seq, limit=READ_LIMIT)
+    policy = policy_from_json(job.policy)
+    tokens = sum(message.tokens for message in messages)
+    room = input_room(services.model, policy.observation.model, overhead_tokens=SYSTEM_TOKENS)
+    waiting = open_calls(messages)
+    return Range(
+        snapshot=snapshot,
+        policy=policy,
+        messages=messages,
+        cut=Cut(
+            to_seq=chunk.to_seq,
+            tokens=tokens,
+            message_count=len(messages),
+            open_calls=tuple(call.call_id for call in waiting),
+            sliced=tokens > room,
+        ),
+        material=ObserverMaterial(
+            messages=tuple(message for message in messages if not message.removed),
+            open_calls=waiting,
+            timezone=snapshot.thread.timezone or "UTC",
+            ask_current_task=False,
+        ),
+        shown_chunks=(),
+    )
+
+
+def _store(
+    services: Services, tenant: str, job: Job, chosen: Range, replies: list[JsonObject]
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Rewrite the row, fenced by the attempt and by the row still being stale or parked."""
+    text = "\n".join(item["notes"] for item in replies if item["notes"]).strip()
+    result = finished_with(replies)
+    with services.store.transaction(tenant) as tx:
+        thread = tx.threads.lock_by_id(chosen.thread.id)
+        chunk = tx.chunks.get(int(job.chunk_id or 0))
+        if thread is None or chunk is None:
+            raise LostRaceError("the chunk is gone")
+        tx.memories.lock(thread.memory_id)
+        new = NewChunk(
+            memory_id=thread.memory_id,
+            thread_id=thread.id,
+            from_seq=chunk.from_seq,
+            to_seq=chunk.to_seq,
+            kind=ChunkKind.OBSERVED if text else ChunkKind.EMPTY,
+            text=text,
+            tokens=services.counter.count_text(text) if text else 0,
+            message_tokens=chunk.message_tokens,
+            job_id=job.id,
+            attempt=job.attempt,
+            hints=Hints(),
+            model=replies[-1]["model"],
+            prompt_version=OBSERVER_VERSION,
+            cost_usd=result.cost_usd,
+        )
+        if not tx.jobs.finish(job, result) or not tx.chunks.rewrite(chunk.id, new):
+            raise LostRaceError("the chunk was rebuilt meanwhile")
+        _recount(tx, thread, chunk, new)
+        tx.events.add([_ended(tx, job, thread, new)])
+        tx.book_usage(thread, JobKind.REBUILD.value, new.model or "", result)
+        jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REBUILD)
+    return result, jobs
+
+
+def _ended(tx: Transaction, job: Job, thread: ThreadState, new: NewChunk) -> NewEvent:
+    return events.ended(
+        job,
+        thread,
+        operation="observation",
+        tokens=new.message_tokens,
+        buffered_tokens=new.tokens,
+        text=new.text,
+        now=tx.now(),
+    )
+
+
+def _recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) -> None:
+    """A shown chunk that changes is a prefix change, and the log's counter follows (DESIGN 2.5)."""
+    memory = tx.memories.get(thread.memory_id)
+    if chunk.state is ChunkState.ACTIVE and (chunk.position or 0) > memory.reflected_position:
+        tx.memories.update(memory.id, log_tokens=memory.log_tokens + new.tokens - chunk.tokens)
+        tx.threads.update(thread.id, prefix_version=thread.prefix_version + 1, prefix_reason="rebuild")
+    if chunk.stale:
+        tx.threads.update(thread.id, stale_tokens=max(0, thread.stale_tokens - chunk.message_tokens))

@@ -1,0 +1,73 @@
+"""Operators' hands on the queue: run a discarded job again, cancel a live one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from om_core.domain.errors import ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from om_core.domain.job import JobRef
+    from om_core.services.deps import Services
+
+PAGE = 200
+
+
+def redrive(services: Services, tenant: str, job_id: int) -> JobRef:
+    """Discarded -> available, with its failures counted anew; rung at once.
+
+    Raises:
+        NotFoundError: no such job. ConflictError: it is not discarded, or a live job does its work already.
+    """
+    with services.store.transaction(tenant) as tx:
+        job = tx.jobs.get(job_id)
+        if job is None:
+            msg = f"no job {job_id}"
+            raise NotFoundError(msg)
+        ref = tx.jobs.retry(job_id) if job.state.value == "discarded" else None
+        if ref is None:
+            reason = (
+                "a live job does its work already" if job.state.value == "discarded" else f"it is {job.state.value}"
+            )
+            msg = f"job {job_id} cannot be redriven: {reason}; only discarded jobs can"
+            raise ConflictError(msg)
+    services.dispatcher.ring([ref])
+    return ref
+
+
+def redrive_all(services: Services, tenant: str) -> list[JobRef]:
+    """Redrive every discarded job that has no live one in its place."""
+    found: list[int] = []
+    cursor = None
+    while True:
+        with services.store.reading(tenant) as tx:
+            page = tx.jobs.page(state="discarded", kind=None, thread_id=None, cursor=cursor, limit=PAGE)
+        found += [job.id for job in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    done: list[JobRef] = []
+    for job_id in found:
+        try:
+            done.append(redrive(services, tenant, job_id))
+        except ConflictError:
+            continue  # somebody else redrove it, or its work is being done
+    return done
+
+
+def cancel(services: Services, tenant: str, job_id: int) -> None:
+    """Cancel a live job under its target's lock, and decide again: the need may still be there at the next change.
+
+    Raises:
+        NotFoundError: no such job. ConflictError: it is not live any more.
+    """
+    with services.store.transaction(tenant) as tx:
+        job = tx.jobs.get(job_id)
+        if job is None:
+            msg = f"no job {job_id}"
+            raise NotFoundError(msg)
+        if job.thread_id is not None:
+            tx.threads.lock_by_id(job.thread_id)
+        if not tx.jobs.cancel(job_id):
+            msg = f"job {job_id} is {job.state.value}: only live jobs can be cancelled"
+            raise ConflictError(msg)

@@ -1,0 +1,241 @@
+"""A reflect job: the visible log becomes a new, shorter generation (DESIGN 6.8).
+
+Ladder: levels from gentle to extreme; the first usable candidate under the target is taken, else the smallest usable.
+The result is stored as buffered and takes effect with an activation; chunks are never copied or moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from om_core.domain.chunk import ReflectionState
+from om_core.domain.errors import LostRaceError
+from om_core.domain.job import JobKind, JobState
+from om_core.options import policy_from_json
+from om_core.ports import FinishedJob, ModelReply, NewReflection, ReflectorMaterial
+from om_core.prompts.parse import parse_reflector
+from om_core.prompts.reflector import REFLECTOR_VERSION, build_reflector_request
+from om_core.services import events
+from om_core.services.enqueue import decide_again
+from om_core.services.model_calls import call, model_name
+from om_core.services.observe import finished_with, unusable, usage_of
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from om_core.domain.job import Job, JobRef
+    from om_core.domain.message import JsonObject
+    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.thread import Snapshot
+    from om_core.ports import Transaction
+    from om_core.services.deps import Services
+
+TARGET_SHARE = 0.5
+"""A candidate should be at most this share of what it condenses."""
+NO_PROGRESS_SHARE = 0.95
+"""A smallest candidate above this share is no progress: remember the size and wait for growth."""
+LAST_LEVEL = 4
+MOST_LEVELS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The log as one reflect job reads it: the base generation and every chunk after it up to `through`."""
+
+    snapshot: Snapshot
+    policy: MemoryPolicy
+    text: str
+    through: int
+    tokens: int
+
+    @property
+    def target_tokens(self) -> int:
+        return max(1, int(self.tokens * TARGET_SHARE))
+
+
+def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Do a claimed reflect job; returns and raises as `run_observe`."""
+    source = _choose(services, tenant, job)
+    if source is None:
+        return _end(services, tenant, job, FinishedJob(state=JobState.COMPLETED, outcome="nothing"))
+    candidates = _climb(services, tenant, job, source, cancelled)
+    usable = [item for item in candidates if item["notes"]]
+    if not usable:
+        raise unusable_ladder(candidates)
+    best = next((item for item in usable if item["tokens"] < source.target_tokens), None)
+    best = best or min(usable, key=lambda item: int(item["tokens"]))
+    return _store(services, tenant, job, source, candidates, best)
+
+
+def _choose(services: Services, tenant: str, job: Job) -> Source | None:
+    with services.store.transaction(tenant) as tx:
+        snapshot = tx.memories.snapshot(int(job.thread_id or 0))
+        memory = snapshot.memory
+        chunks = []
+        for chunk in tx.chunks.log(memory.id, memory.reflected_position):
+            if chunk.stale:
+                break  # a reflection never reads past a stale chunk (DESIGN 3.3)
+            chunks.append(chunk)
+        if job.partial and "through" in job.input:
+            chunks = [chunk for chunk in chunks if (chunk.position or 0) <= job.input["through"]]
+        if not chunks or memory.buffered_generation is not None:
+            return None
+        base = tx.reflections.get(memory.id, memory.generation) if memory.generation else None
+        texts = [base.text] if base else []
+        texts += [chunk.text for chunk in chunks if chunk.text]
+        through = int(chunks[-1].position or 0)
+        stored = {**job.input, "base": memory.generation, "through": through}
+        if not tx.jobs.fix_input(job, from_seq=None, to_seq=None, input=stored):
+            raise LostRaceError("the lease was lost before the log was read")
+        policy = policy_from_json(job.policy)
+        tokens = memory.base_tokens + sum(chunk.tokens for chunk in chunks)
+        started = events.started(job, snapshot.thread, policy, operation="reflection", tokens=tokens, now=tx.now())
+        tx.events.add([started])
+        return Source(snapshot=snapshot, policy=policy, text="\n".join(texts), through=through, tokens=tokens)
+
+
+def _climb(services: Services, tenant: str, job: Job, source: Source, cancelled: Event) -> list[JsonObject]:
+    """Candidates level by level, until one is under the target; each is saved under the fence."""
+    first = start_level(source.policy.reflection.model.name)
+    levels = range(first, min(LAST_LEVEL, first + MOST_LEVELS - 1) + 1)
+    done = list(job.partial)
+    for level in levels[len(done) :]:
+        if done and done[-1]["notes"] and done[-1]["tokens"] < source.target_tokens:
+            break
+        done.append(_candidate(services, job, source, level, cancelled))
+        with services.store.transaction(tenant) as tx:
+            if not tx.jobs.save_partial(job, done):
+                raise LostRaceError("the lease was lost during the model call")
+    return done
+
+
+def start_level(model: str) -> int:
+    """Where the ladder starts: one level higher for models known to answer at length."""
+    return 2 if "gemini-2.5-flash" in model else 1
+
+
+def _candidate(services: Services, job: Job, source: Source, level: int, cancelled: Event) -> JsonObject:
+    reflection = source.policy.reflection
+    material = ReflectorMaterial(
+        log=source.text,
+        level=level,
+        target_tokens=source.target_tokens,
+        guidance=job.input.get("guidance"),
+        timezone=source.snapshot.thread.timezone or "UTC",
+    )
+    reply = call(
+        services.model,
+        reflection.model,
+        lambda candidate: build_reflector_request(
+            material,
+            model=candidate,
+            settings=reflection.model.settings,
+            provider_options=reflection.model.provider_options,
+            instruction=reflection.instruction,
+        ),
+        model_name(reflection.model, source.tokens),
+        cancelled=cancelled,
+    )
+    output = parse_reflector(reply.text, finish_reason=reply.finish_reason)
+    notes = output.notes if output.outcome == "valid" else ""
+    return {
+        "level": level,
+        "notes": notes,
+        "tokens": services.counter.count_text(notes),
+        "reason": output.reason,
+        **usage_of(reply),
+    }
+
+
+def unusable_ladder(candidates: list[JsonObject]) -> Exception:
+    """No level gave anything usable."""
+    total = finished_with(candidates)
+    last = candidates[-1]
+    reply = ModelReply(
+        text="",
+        model=last["model"],
+        input_tokens=total.input_tokens,
+        output_tokens=total.output_tokens,
+        cost_usd=total.cost_usd,
+    )
+    return unusable(last["reason"] or "no usable candidate at any level", reply)
+
+
+def _store(
+    services: Services, tenant: str, job: Job, source: Source, candidates: list[JsonObject], best: JsonObject
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Store the generation as buffered, fenced by the attempt and by the base generation it read."""
+    result = finished_with(candidates)
+    progress = best["tokens"] <= source.tokens * NO_PROGRESS_SHARE
+    with services.store.transaction(tenant) as tx:
+        thread = tx.threads.lock_by_id(source.snapshot.thread.id)
+        if thread is None:
+            raise LostRaceError("the thread was deleted")
+        memory = tx.memories.lock(thread.memory_id)
+        if memory.generation != source.snapshot.memory.generation or memory.buffered_generation is not None:
+            result = FinishedJob(
+                state=JobState.SUPERSEDED,
+                input_tokens=result.input_tokens,
+                output_tokens=result.output_tokens,
+                cost_usd=result.cost_usd,
+                outcome="superseded",
+            )
+        if not tx.jobs.finish(job, result):
+            raise LostRaceError("another worker reflected this log")
+        if result.state is JobState.COMPLETED and not progress:
+            tx.memories.update(memory.id, stuck_log_tokens=memory.log_tokens)
+        elif result.state is JobState.COMPLETED:
+            _add(tx, job, source, best, cost_usd=result.cost_usd)
+        now = tx.now()
+        tx.events.add(
+            [
+                events.ended(
+                    job,
+                    thread,
+                    operation="reflection",
+                    tokens=source.tokens,
+                    buffered_tokens=best["tokens"],
+                    text=best["notes"],
+                    now=now,
+                )
+            ]
+        )
+        tx.book_usage(thread, JobKind.REFLECT.value, best["model"], result)
+        jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.REFLECT)
+    return result, jobs
+
+
+def _add(tx: Transaction, job: Job, source: Source, best: JsonObject, *, cost_usd: float) -> None:
+    """The new generation, waiting to take effect."""
+    memory = source.snapshot.memory
+    generation = tx.reflections.last_generation(memory.id) + 1
+    tx.reflections.add(
+        NewReflection(
+            memory_id=memory.id,
+            generation=generation,
+            base_generation=memory.generation,
+            through_position=source.through,
+            state=ReflectionState.BUFFERED,
+            text=best["notes"],
+            tokens=best["tokens"],
+            input_tokens=source.tokens,
+            job_id=job.id,
+            attempt=job.attempt,
+            level=best["level"],
+            model=best["model"],
+            prompt_version=REFLECTOR_VERSION,
+            cost_usd=cost_usd,
+        )
+    )
+    tx.memories.update(memory.id, buffered_generation=generation)
+
+
+def _end(services: Services, tenant: str, job: Job, result: FinishedJob) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """End a job that has nothing to reflect, and decide again."""
+    with services.store.transaction(tenant) as tx:
+        thread = tx.threads.lock_by_id(int(job.thread_id or 0))
+        if thread is None or not tx.jobs.finish(job, result):
+            raise LostRaceError("another worker has the job")
+        jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REFLECT)
+    return result, jobs

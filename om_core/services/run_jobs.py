@@ -1,0 +1,115 @@
+"""Running jobs: claim, do, commit, record. What a Celery task and the sweep both call."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+
+from om_core.domain.errors import LostRaceError
+from om_core.domain.job import JobKind
+from om_core.services.failures import record_failure
+from om_core.services.leases import LeaseKeeper
+from om_core.services.observe import run_observe
+from om_core.services.rebuild import run_rebuild
+from om_core.services.reflect import run_reflect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Event
+
+    from om_core.domain.job import Job, JobRef
+    from om_core.ports import FinishedJob
+    from om_core.services.deps import Services
+
+log = structlog.get_logger("om.jobs")
+
+HANDLERS: dict[JobKind, Callable[..., tuple[FinishedJob, tuple[JobRef, ...]]]] = {
+    JobKind.OBSERVE: run_observe,
+    JobKind.REFLECT: run_reflect,
+    JobKind.REBUILD: run_rebuild,
+}
+
+
+class JobRunner:
+    """Does jobs of this process, one per calling thread; knows how many run."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.leases = LeaseKeeper(services)
+        self._lock = threading.Lock()
+        self._running = 0
+        self._idle = threading.Condition(self._lock)
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        """Jobs under way."""
+        return self._running
+
+    def run(self, queue: str, job_id: int | None = None) -> str | None:
+        """Claim the rung job if it is due, else the best due job of the queue, and do it.
+
+        Returns:
+            A word for the outcome; None when there was nothing to claim, or this process is stopping.
+
+        Raises:
+            Exception: only if the claim itself failed (the database is away); the sweep rings again.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            self._running += 1
+        try:
+            services = self._services
+            claimed = services.store.system.claim(
+                queue=queue, owner=services.owner, lease_s=services.lease_s, job_id=job_id
+            )
+            return None if claimed is None else self._do(claimed.job)
+        finally:
+            with self._lock:
+                self._running -= 1
+                self._idle.notify_all()
+
+    def _do(self, job: Job) -> str:
+        cancelled = self.leases.hold(job)
+        bound = {"job": job.id, "kind": job.kind.value, "thread": job.thread, "attempt": job.attempt}
+        with structlog.contextvars.bound_contextvars(**bound):
+            try:
+                outcome = self._attempt(job, cancelled)
+            finally:
+                self.leases.release(job)
+            log.info("job ended", outcome=outcome)
+        return outcome
+
+    def _attempt(self, job: Job, cancelled: Event) -> str:
+        services = self._services
+        try:
+            result, due = HANDLERS[job.kind](services, job.tenant_id, job, cancelled)
+        except LostRaceError as error:
+            log.info("result dropped", reason=str(error))
+            return "lost"
+        except Exception as error:  # every failure becomes a verdict in the jobs table: the one retry authority
+            log.warning("attempt failed", error=str(error)[:500], error_type=type(error).__name__)
+            try:
+                result, due = record_failure(services, job.tenant_id, job, error)
+            except Exception as second:  # the database is away: the lease expires and the job is taken over
+                log.warning("failure not recorded", error=str(second)[:500])
+                return "lost"
+        services.dispatcher.ring(due)
+        return result.outcome
+
+    def drain(self, timeout_s: float) -> bool:
+        """Claim nothing more and wait for running jobs; whether all ended in time."""
+        with self._lock:
+            self._closed = True
+            return self._idle.wait_for(lambda: self._running == 0, timeout=timeout_s)
+
+    def abandon(self) -> None:
+        """Cancel what still runs: its jobs go back to the queue with a short pause."""
+        self.leases.cancel_all()
+
+    def close(self) -> None:
+        """Stop the lease thread."""
+        self.leases.stop()

@@ -1,0 +1,143 @@
+"""Chunk rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from om_core.ports import Page
+from om_core.store.cursors import decode_cursor, encode_cursor
+from om_core.store.rows import chunk_from, hints_json
+from om_core.store.tables import chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from om_core.domain.chunk import Chunk
+    from om_core.ports import NewChunk
+    from om_core.store.session import Session
+
+NOTES_PAGE = 64
+"""Chunks looked at for prior notes; older ones are below any sensible token limit."""
+
+
+def _values(new: NewChunk) -> dict[str, Any]:
+    return {
+        "kind": new.kind.value,
+        "text": new.text,
+        "tokens": new.tokens,
+        "message_tokens": new.message_tokens,
+        "job_id": new.job_id,
+        "attempt": new.attempt,
+        "shown_chunks": list(new.shown_chunks),
+        "shown_generation": new.shown_generation,
+        "hints": hints_json(new.hints),
+        "extracted": new.extracted,
+        "model": new.model,
+        "prompt_version": new.prompt_version,
+        "cost_usd": new.cost_usd,
+    }
+
+
+class ChunkRows:
+    """Implements `ports.storage.Chunks`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return chunks.c.tenant_id == self._session.tenant_id
+
+    def add(self, chunk: NewChunk) -> int:
+        return int(
+            self._session.scalar(
+                sa.insert(chunks)
+                .values(
+                    tenant_id=self._session.tenant_id,
+                    memory_id=chunk.memory_id,
+                    thread_id=chunk.thread_id,
+                    from_seq=chunk.from_seq,
+                    to_seq=chunk.to_seq,
+                    state="buffered",
+                    **_values(chunk),
+                )
+                .returning(chunks.c.id)
+            )
+        )
+
+    def buffered(self, thread_id: int) -> tuple[Chunk, ...]:
+        rows = self._session.rows(
+            sa.select(chunks)
+            .where(self._mine, chunks.c.thread_id == thread_id, chunks.c.position.is_(None))
+            .order_by(chunks.c.from_seq)
+        )
+        return tuple(chunk_from(row) for row in rows)
+
+    def activate(self, chunk_ids: Sequence[int], first_position: int) -> None:
+        order = sa.func.array_position(sa.cast(list(chunk_ids), sa.ARRAY(sa.BigInteger)), chunks.c.id)
+        self._session.execute(
+            sa.update(chunks)
+            .where(self._mine, chunks.c.id.in_(list(chunk_ids)))
+            .values(state="active", position=first_position - 1 + order, activated_at=sa.func.clock_timestamp())
+        )
+
+    def log(self, memory_id: int, after_position: int) -> tuple[Chunk, ...]:
+        rows = self._session.rows(
+            sa.select(chunks)
+            .where(self._mine, chunks.c.memory_id == memory_id, chunks.c.position > after_position)
+            .order_by(chunks.c.position)
+        )
+        return tuple(chunk_from(row) for row in rows)
+
+    def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
+        rows = self._session.rows(
+            sa.select(chunks)
+            .where(
+                self._mine,
+                chunks.c.memory_id == memory_id,
+                chunks.c.tokens > 0,
+                sa.or_(chunks.c.position.is_not(None), chunks.c.thread_id == thread_id),
+            )
+            .order_by(chunks.c.id.desc())
+            .limit(NOTES_PAGE)
+        )
+        picked: list[Chunk] = []
+        left = max_tokens
+        for chunk in map(chunk_from, rows):
+            if left is not None and chunk.tokens > left:
+                if not picked and left > 0:
+                    picked.append(chunk)  # the caller shows the newest lines of it
+                break
+            picked.append(chunk)
+            left = None if left is None else left - chunk.tokens
+        return tuple(reversed(picked))
+
+    def get(self, chunk_id: int) -> Chunk | None:
+        row = self._session.first(sa.select(chunks).where(self._mine, chunks.c.id == chunk_id))
+        return None if row is None else chunk_from(row)
+
+    def rewrite(self, chunk_id: int, new: NewChunk) -> bool:
+        changed = self._session.execute(
+            sa.update(chunks)
+            .where(self._mine, chunks.c.id == chunk_id, sa.or_(chunks.c.stale, chunks.c.kind == "parked"))
+            .values(stale=False, **_values(new))
+        )
+        return changed.rowcount == 1
+
+    def page(self, thread_id: int, *, state: str, cursor: str | None, limit: int) -> Page[Chunk]:
+        after = decode_cursor(cursor)
+        query = (
+            sa.select(chunks)
+            .where(self._mine, chunks.c.thread_id == thread_id)
+            .order_by(chunks.c.from_seq)
+            .limit(limit + 1)
+        )
+        if state != "all":
+            query = query.where(chunks.c.state == state)
+        if after is not None:
+            query = query.where(chunks.c.from_seq > after)
+        found = [chunk_from(row) for row in self._session.rows(query)]
+        more = len(found) > limit
+        return Page(tuple(found[:limit]), encode_cursor(found[limit - 1].from_seq) if more else None)

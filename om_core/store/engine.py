@@ -1,0 +1,131 @@
+"""Connections and transactions: one pool, explicit BEGIN with role and tenant in one round trip.
+
+Connections are in autocommit mode and transactions are controlled here, so that BEGIN, `SET LOCAL ROLE` and the tenant
+cost one round trip together (they would cost three through the driver's own transaction handling).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+
+from om_core.domain.errors import SetupError
+from om_core.store.chunks import ChunkRows
+from om_core.store.events import EventRows
+from om_core.store.jobs import JobRows
+from om_core.store.memories import MemoryRows
+from om_core.store.messages import MessageRows
+from om_core.store.reflections import ReflectionRows
+from om_core.store.session import Session
+from om_core.store.system import SystemRows
+from om_core.store.threads import ThreadRows
+from om_core.store.usage import book_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from om_core.domain.thread import ThreadState
+    from om_core.ports import FinishedJob
+
+APP_ROLE = "om_app"
+SYSTEM_ROLE = "om_system"
+
+
+def normalise_url(url: str) -> str:
+    """Any PostgreSQL URL, for psycopg2: SQLAlchemy 2.1 reads a bare `postgresql://` as psycopg 3."""
+    for prefix in ("postgres://", "postgresql://"):
+        if url.startswith(prefix):
+            return "postgresql+psycopg2://" + url.removeprefix(prefix)
+    return url
+
+
+class PostgresTransaction:
+    """The repositories of one tenant, over one open transaction."""
+
+    def __init__(self, session: Session, tenant_id: str) -> None:
+        self._session = session
+        self.tenant_id = tenant_id
+        self.threads = ThreadRows(session)
+        self.memories = MemoryRows(session)
+        self.messages = MessageRows(session)
+        self.chunks = ChunkRows(session)
+        self.reflections = ReflectionRows(session)
+        self.jobs = JobRows(session)
+        self.events = EventRows(session)
+
+    def now(self) -> datetime:
+        moment: datetime = self._session.scalar(sa.text("SELECT clock_timestamp()"))
+        return moment
+
+    def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
+        book_usage(self._session, thread, kind, model, result)
+
+
+class PostgresStore:
+    """The database: `transaction`, `reading` and `system`."""
+
+    def __init__(self, url: str, *, pool_size: int = 10, statement_timeout_s: float = 30.0) -> None:
+        options = (
+            f"-c statement_timeout={int(statement_timeout_s * 1000)} -c lock_timeout=10000"
+            " -c idle_in_transaction_session_timeout=30000 -c timezone=UTC"
+        )
+        self.engine = sa.create_engine(
+            normalise_url(url),
+            isolation_level="AUTOCOMMIT",
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=30,
+            pool_pre_ping=False,
+            pool_recycle=1800,
+            connect_args={"options": options, "connect_timeout": 5, "application_name": "om"},
+        )
+        self.system = SystemRows(self)
+
+    @contextmanager
+    def transaction(self, tenant_id: str) -> Iterator[PostgresTransaction]:
+        """Read and write as `om_app` with this tenant; commit at the end, roll back on any exception."""
+        with self.session(APP_ROLE, tenant_id) as session:
+            yield PostgresTransaction(session, tenant_id)
+
+    @contextmanager
+    def reading(self, tenant_id: str) -> Iterator[PostgresTransaction]:
+        """One consistent snapshot, read only."""
+        with self.session(APP_ROLE, tenant_id, begin="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
+            yield PostgresTransaction(session, tenant_id)
+
+    @contextmanager
+    def session(self, role: str, tenant_id: str, *, begin: str = "BEGIN") -> Iterator[Session]:
+        """An open transaction with a role and a tenant; both end with it."""
+        with self._connect() as connection:
+            session = Session(connection, tenant_id, begin=begin, role=role)
+            try:
+                yield session
+                session.commit()
+            except BaseException:
+                session.rollback()
+                raise
+
+    @contextmanager
+    def _connect(self) -> Iterator[sa.Connection]:
+        """A pooled connection; a broken one (server restarted) is replaced once, before anything ran on it."""
+        try:
+            connection = self.engine.connect()
+        except sa_exc.OperationalError as error:
+            if "does not exist" in str(error) and ("role" in str(error) or "database" in str(error)):
+                msg = f"the database cannot be used: {str(error.orig).strip()}. Check OM_DATABASE_URL, then run `om migrate`"
+                raise SetupError(msg) from error
+            raise
+        with connection:
+            yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def as_params(row: dict[str, Any]) -> dict[str, Any]:
+    """Values as the driver takes them (enums by their text)."""
+    return {key: getattr(value, "value", value) for key, value in row.items()}

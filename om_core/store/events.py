@@ -1,0 +1,83 @@
+"""The event log: written with the change it reports, read in an order that is safe to resume from (API 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from om_core.domain.errors import InvalidInputError
+from om_core.ports import EventRow
+from om_core.store.session import dumps
+from om_core.store.tables_service import events
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from om_core.ports import NewEvent
+    from om_core.store.session import Session
+
+SETTLED = sa.text("xid < pg_snapshot_xmin(pg_current_snapshot())")
+"""A row whose transaction, and every older one that wrote events, has ended."""
+
+
+def event_params(event: NewEvent) -> dict[str, Any]:
+    """A row for `om_insert_events_v1`."""
+    return {
+        "thread_id": event.thread_id,
+        "resource_id": event.resource_id,
+        "type": event.type,
+        "payload": event.payload,
+    }
+
+
+def _position(event_id: str) -> tuple[int, int]:
+    xid, _, number = event_id.partition("-")
+    try:
+        return int(xid), int(number)
+    except ValueError:
+        msg = f"{event_id!r} is not an event id: pass the `id` of the last event seen, unchanged"
+        raise InvalidInputError(msg, path="last_event_id") from None
+
+
+def _row(row: Mapping[str, Any]) -> EventRow:
+    return EventRow(
+        id=f"{row['xid']}-{row['id']}",
+        type=row["type"],
+        thread_id=row["thread_id"],
+        payload=row["payload"],
+        created_at=row["created_at"],
+    )
+
+
+class EventRows:
+    """Implements `ports.storage.Events`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, new: Sequence[NewEvent]) -> None:
+        if new:
+            self._session.hot("SELECT om_insert_events_v1(%s::json)", (dumps([event_params(event) for event in new]),))
+
+    def after(
+        self, *, thread_id: int | None, resource_id: str | None, last_id: str | None, limit: int
+    ) -> tuple[EventRow, ...]:
+        xid = sa.cast(events.c.xid, sa.Text).label("xid")
+        query = sa.select(
+            xid, events.c.id, events.c.type, events.c.thread_id, events.c.payload, events.c.created_at
+        ).where(events.c.tenant_id == self._session.tenant_id, SETTLED)
+        if thread_id is not None:
+            query = query.where(events.c.thread_id == thread_id)
+        if resource_id is not None:
+            query = query.where(events.c.resource_id == resource_id)
+        if last_id is None:
+            newest = query.order_by(events.c.xid.desc(), events.c.id.desc()).limit(limit)
+            return tuple(reversed([_row(row) for row in self._session.rows(newest)]))
+        last_xid, last_number = _position(last_id)
+        resumed = query.where(
+            sa.text("(events.xid, events.id) > (CAST(CAST(:xid AS text) AS xid8), :number)").bindparams(
+                xid=str(last_xid), number=last_number
+            )
+        )
+        return tuple(_row(row) for row in self._session.rows(resumed.order_by(events.c.xid, events.c.id).limit(limit)))

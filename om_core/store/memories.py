@@ -1,0 +1,69 @@
+"""Memory rows: the rows that log writers lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from om_core.domain.errors import AmbiguousThreadError, NotFoundError
+from om_core.domain.job import JobKind
+from om_core.domain.thread import Snapshot
+from om_core.store.rows import memory_from, thread_from
+from om_core.store.tables import memories
+
+if TYPE_CHECKING:
+    from om_core.domain.thread import MemoryState
+    from om_core.store.session import Session
+
+
+class MemoryRows:
+    """Implements `ports.storage.Memories`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _one(self, memory_id: int, *, lock: bool) -> MemoryState:
+        query = sa.select(memories).where(memories.c.tenant_id == self._session.tenant_id, memories.c.id == memory_id)
+        row = self._session.first(query.with_for_update(key_share=True) if lock else query)
+        if row is None:
+            msg = f"no memory {memory_id}"
+            raise NotFoundError(msg)
+        return memory_from(row)
+
+    def lock(self, memory_id: int) -> MemoryState:
+        return self._one(memory_id, lock=True)
+
+    def get(self, memory_id: int) -> MemoryState:
+        return self._one(memory_id, lock=False)
+
+    def update(self, memory_id: int, **changes: Any) -> None:
+        self._session.execute(
+            sa.update(memories)
+            .where(memories.c.tenant_id == self._session.tenant_id, memories.c.id == memory_id)
+            .values(version=memories.c.version + 1, **changes)
+        )
+
+    def snapshot(self, thread_id: int) -> Snapshot:
+        found = self._snapshot(thread_id, None, None)
+        if found is None:
+            msg = f"no thread {thread_id}"
+            raise NotFoundError(msg)
+        return found
+
+    def find(self, resource_id: str | None, external_id: str) -> Snapshot | None:
+        return self._snapshot(None, resource_id, external_id)
+
+    def _snapshot(self, thread_id: int | None, resource_id: str | None, external_id: str | None) -> Snapshot | None:
+        [(found,)] = self._session.hot("SELECT om_snapshot_v1(%s, %s, %s)", (thread_id, resource_id, external_id))
+        if found is None:
+            return None
+        if found["matches"] > 1:
+            msg = f"thread {external_id!r} exists for several resources: name one (resource_id)"
+            raise AmbiguousThreadError(msg)
+        return Snapshot(
+            thread=thread_from(found["thread"]),
+            memory=memory_from(found["memory"]),
+            live_jobs=frozenset(JobKind(kind) for kind, _ in found["jobs"] or ()),
+            running_jobs=frozenset(JobKind(kind) for kind, state in found["jobs"] or () if state == "running"),
+        )

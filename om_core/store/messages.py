@@ -1,0 +1,122 @@
+"""Message rows: read by seq; written by `om_append_v1`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from om_core.formats.canonical import dump_part
+from om_core.store.rows import message_from, moment
+from om_core.store.tables import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from om_core.domain.message import StoredMessage
+    from om_core.ports import NewMessage
+    from om_core.store.session import Session
+
+
+def message_params(new: NewMessage) -> dict[str, Any]:
+    """A row for `om_append_v1`."""
+    message = new.message
+    return {
+        "seq": new.seq,
+        "client_id": None if new.continues else message.id,
+        "role": message.role.value,
+        "author": message.author,
+        "parts": [dump_part(part) for part in message.parts],
+        "tokens": new.tokens,
+        "fingerprint": new.fingerprint.hex(),
+        "created_at": new.created_at.isoformat(),
+        "timezone": message.timezone,
+        "metadata": message.metadata or None,
+        "turn": new.turn,
+        "continues": new.continues,
+    }
+
+
+class MessageRows:
+    """Implements `ports.storage.Messages`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _of(self, thread_id: int) -> sa.Select[Any]:
+        return sa.select(messages).where(
+            messages.c.tenant_id == self._session.tenant_id, messages.c.thread_id == thread_id
+        )
+
+    def _all(self, query: sa.Select[Any]) -> tuple[StoredMessage, ...]:
+        return tuple(message_from(row) for row in self._session.rows(query))
+
+    def between(self, thread_id: int, after_seq: int, to_seq: int | None, *, limit: int) -> tuple[StoredMessage, ...]:
+        query = self._of(thread_id).where(messages.c.seq > after_seq).order_by(messages.c.seq).limit(limit)
+        if to_seq is not None:
+            query = query.where(messages.c.seq <= to_seq)
+        return self._all(query)
+
+    def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int], limit: int) -> tuple[StoredMessage, ...]:
+        wanted = messages.c.seq > after_seq
+        if also:
+            wanted = sa.or_(wanted, messages.c.seq.in_(list(also)))
+        newest = self._of(thread_id).where(wanted, messages.c.removed_at.is_(None)).order_by(messages.c.seq.desc())
+        return tuple(reversed(self._all(newest.limit(limit))))
+
+    def at(self, thread_id: int, seqs: Iterable[int]) -> tuple[StoredMessage, ...]:
+        wanted = sorted(set(seqs))
+        if not wanted:
+            return ()
+        return self._all(self._of(thread_id).where(messages.c.seq.in_(wanted)).order_by(messages.c.seq))
+
+    def find_run(self, thread_id: int, fingerprints: Sequence[bytes]) -> int | None:
+        """Walk the index of fingerprints from the newest start of such a run; the seq right after the longest run."""
+        first, *rest = fingerprints
+        starts = self._session.rows(
+            self._of(thread_id)
+            .with_only_columns(messages.c.seq)
+            .where(messages.c.fingerprint == first, messages.c.removed_at.is_(None))
+            .order_by(messages.c.seq.desc())
+            .limit(20)
+        )
+        for start in starts:
+            following = self._session.rows(
+                self._of(thread_id)
+                .with_only_columns(messages.c.seq, messages.c.fingerprint)
+                .where(messages.c.seq > start["seq"], messages.c.removed_at.is_(None))
+                .order_by(messages.c.seq)
+                .limit(len(rest))
+            )
+            last = start["seq"]
+            matched = 1
+            for row, wanted in zip(following, rest, strict=False):
+                if bytes(row["fingerprint"]) != wanted:
+                    break
+                last, matched = row["seq"], matched + 1
+            if matched > 1:
+                return int(last) + 1
+        return None
+
+    def oldest_stored_at(self, thread_id: int, after_seq: int) -> datetime | None:
+        row = self._session.first(
+            self._of(thread_id)
+            .with_only_columns(messages.c.stored_at)
+            .where(messages.c.seq > after_seq)
+            .order_by(messages.c.seq)
+            .limit(1)
+        )
+        return None if row is None else moment(row["stored_at"])
+
+    def page(
+        self, thread_id: int, *, after_seq: int | None, before_seq: int | None, limit: int
+    ) -> tuple[StoredMessage, ...]:
+        query = self._of(thread_id).where(messages.c.removed_at.is_(None)).limit(limit)
+        if after_seq is not None:
+            query = query.where(messages.c.seq > after_seq)
+        if before_seq is not None:
+            query = query.where(messages.c.seq < before_seq)
+        if before_seq is not None and after_seq is None:
+            return tuple(reversed(self._all(query.order_by(messages.c.seq.desc()))))
+        return self._all(query.order_by(messages.c.seq))

@@ -1,0 +1,82 @@
+"""Reflection rows: every generation of a memory is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from om_core.domain.chunk import ReflectionState
+from om_core.ports import Page
+from om_core.store.cursors import decode_cursor, encode_cursor
+from om_core.store.rows import reflection_from
+from om_core.store.tables import reflections
+
+if TYPE_CHECKING:
+    from om_core.domain.chunk import Reflection
+    from om_core.ports import NewReflection
+    from om_core.store.session import Session
+
+
+class ReflectionRows:
+    """Implements `ports.storage.Reflections`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _of(self, memory_id: int) -> sa.ColumnElement[bool]:
+        return sa.and_(reflections.c.tenant_id == self._session.tenant_id, reflections.c.memory_id == memory_id)
+
+    def add(self, reflection: NewReflection) -> None:
+        new = reflection
+        self._session.execute(
+            sa.insert(reflections).values(
+                tenant_id=self._session.tenant_id,
+                memory_id=new.memory_id,
+                generation=new.generation,
+                base_generation=new.base_generation,
+                through_position=new.through_position,
+                state=new.state.value,
+                text=new.text,
+                tokens=new.tokens,
+                input_tokens=new.input_tokens,
+                job_id=new.job_id,
+                attempt=new.attempt,
+                level=new.level,
+                model=new.model,
+                prompt_version=new.prompt_version,
+                cost_usd=new.cost_usd,
+            )
+        )
+
+    def get(self, memory_id: int, generation: int) -> Reflection | None:
+        row = self._session.first(
+            sa.select(reflections).where(self._of(memory_id), reflections.c.generation == generation)
+        )
+        return None if row is None else reflection_from(row)
+
+    def last_generation(self, memory_id: int) -> int:
+        return int(
+            self._session.scalar(
+                sa.select(sa.func.coalesce(sa.func.max(reflections.c.generation), 0)).where(self._of(memory_id))
+            )
+        )
+
+    def set_state(self, memory_id: int, generation: int, state: ReflectionState) -> None:
+        values: dict[str, object] = {"state": state.value}
+        if state is ReflectionState.ACTIVE:
+            values["activated_at"] = sa.func.clock_timestamp()
+        self._session.execute(
+            sa.update(reflections).where(self._of(memory_id), reflections.c.generation == generation).values(**values)
+        )
+
+    def page(self, memory_id: int, *, cursor: str | None, limit: int) -> Page[Reflection]:
+        before = decode_cursor(cursor)
+        query = (
+            sa.select(reflections).where(self._of(memory_id)).order_by(reflections.c.generation.desc()).limit(limit + 1)
+        )
+        if before is not None:
+            query = query.where(reflections.c.generation < before)
+        found = [reflection_from(row) for row in self._session.rows(query)]
+        more = len(found) > limit
+        return Page(tuple(found[:limit]), encode_cursor(found[limit - 1].generation) if more else None)

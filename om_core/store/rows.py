@@ -1,0 +1,216 @@
+"""From rows to domain values. A row is a mapping from SQLAlchemy, or JSON from a hot statement (times as text)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from om_core.domain.chunk import Chunk, ChunkKind, ChunkState, Hints, Reflection, ReflectionState
+from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
+from om_core.domain.message import Message, OpenCall, Role, StoredMessage
+from om_core.domain.thread import MemoryState, ThreadState
+from om_core.formats.canonical import parse_part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from om_core.domain.message import JsonObject
+
+
+def moment(value: datetime | str | None) -> datetime | None:
+    """A time from either source."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def open_calls_json(calls: tuple[OpenCall, ...]) -> list[JsonObject]:
+    return [{"call_id": c.call_id, "seq": c.seq, "name": c.name, "at": c.at.isoformat()} for c in calls]
+
+
+def open_call(data: JsonObject) -> OpenCall:
+    return OpenCall(call_id=data["call_id"], seq=data["seq"], name=data["name"], at=datetime.fromisoformat(data["at"]))
+
+
+def hints_json(hints: Hints) -> JsonObject:
+    if hints.is_empty:
+        return {}
+    return {
+        "seen_seq": hints.seen_seq,
+        "current_task": hints.current_task,
+        "suggested_response": hints.suggested_response,
+    }
+
+
+def hints_from(data: JsonObject | None) -> Hints:
+    data = data or {}
+    return Hints(
+        seen_seq=data.get("seen_seq", 0),
+        current_task=data.get("current_task"),
+        suggested_response=data.get("suggested_response"),
+    )
+
+
+def thread_from(row: Mapping[str, Any]) -> ThreadState:
+    return ThreadState(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        external_id=row["external_id"],
+        resource_id=row["resource_id"],
+        memory_id=row["memory_id"],
+        title=row["title"],
+        metadata=row["metadata"] or {},
+        timezone=row["timezone"],
+        version=row["version"],
+        head_seq=row["head_seq"],
+        buffered_seq=row["buffered_seq"],
+        observed_seq=row["observed_seq"],
+        cut_seq=row["cut_seq"],
+        pending_tokens=row["pending_tokens"],
+        unbuffered_tokens=row["unbuffered_tokens"],
+        held_tokens=row["held_tokens"],
+        stale_tokens=row["stale_tokens"],
+        open_calls=tuple(open_call(item) for item in row["open_calls"] or ()),
+        turn=row["turn"],
+        turn_open=row["turn_open"],
+        question_seq=row["question_seq"],
+        last_model=row["last_model"],
+        last_activity_at=moment(row["last_activity_at"]),
+        oldest_pending_at=moment(row["oldest_pending_at"]),
+        idle_due_at=moment(row["idle_due_at"]),
+        wait_latch_seq=row["wait_latch_seq"],
+        shown_from_seq=row["shown_from_seq"],
+        pins=tuple(row["pins"] or ()),
+        hints=hints_from(row["hints"]),
+        prefix_version=row["prefix_version"],
+        prefix_reason=row["prefix_reason"],
+        created_at=moment(row["created_at"]),
+    )
+
+
+def memory_from(row: Mapping[str, Any]) -> MemoryState:
+    return MemoryState(
+        id=row["id"],
+        scope=row["scope"],
+        scope_key=row["scope_key"],
+        config=row["config"] or {},
+        version=row["version"],
+        generation=row["generation"],
+        log_tokens=row["log_tokens"],
+        base_tokens=row["base_tokens"],
+        next_position=row["next_position"],
+        reflected_position=row["reflected_position"],
+        buffered_generation=row["buffered_generation"],
+        stuck_log_tokens=row["stuck_log_tokens"],
+    )
+
+
+def message_from(row: Mapping[str, Any]) -> StoredMessage:
+    removed = row["removed_at"] is not None
+    created_at = moment(row["created_at"])
+    assert created_at is not None
+    message = Message(
+        id=row["client_id"],
+        role=Role(row["role"]),
+        author=row["author"],
+        parts=() if removed else tuple(parse_part(part, "parts") for part in row["parts"]),
+        created_at=created_at,
+        timezone=row["timezone"],
+        metadata=row["metadata"] or {},
+    )
+    return StoredMessage(
+        seq=row["seq"],
+        message=message,
+        tokens=row["tokens"],
+        created_at=created_at,
+        turn=row["turn"],
+        continues=row["continues"],
+        removed=removed,
+    )
+
+
+def chunk_from(row: Mapping[str, Any]) -> Chunk:
+    return Chunk(
+        id=row["id"],
+        thread_id=row["thread_id"],
+        from_seq=row["from_seq"],
+        to_seq=row["to_seq"],
+        kind=ChunkKind(row["kind"]),
+        state=ChunkState(row["state"]),
+        text=row["text"],
+        tokens=row["tokens"],
+        message_tokens=row["message_tokens"],
+        stale=row["stale"],
+        position=row["position"],
+        hints=hints_from(row["hints"]),
+        extracted=row["extracted"] or {},
+        model=row["model"],
+        cost_usd=None if row["cost_usd"] is None else float(row["cost_usd"]),
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        created_at=moment(row["created_at"]),
+        activated_at=moment(row["activated_at"]),
+    )
+
+
+def reflection_from(row: Mapping[str, Any]) -> Reflection:
+    return Reflection(
+        generation=row["generation"],
+        base_generation=row["base_generation"],
+        through_position=row["through_position"],
+        text=row["text"],
+        tokens=row["tokens"],
+        state=ReflectionState(row["state"]),
+        input_tokens=row["input_tokens"],
+        model=row["model"],
+        cost_usd=None if row["cost_usd"] is None else float(row["cost_usd"]),
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        created_at=moment(row["created_at"]),
+        activated_at=moment(row["activated_at"]),
+    )
+
+
+def job_from(row: Mapping[str, Any]) -> Job:
+    return Job(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        kind=JobKind(row["kind"]),
+        queue=Queue(row["queue"]),
+        state=JobState(row["state"]),
+        thread=row["thread"],
+        memory_id=row["memory_id"],
+        thread_id=row["thread_id"],
+        chunk_id=row["chunk_id"],
+        from_seq=row["from_seq"],
+        to_seq=row["to_seq"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        expired_leases=row["expired_leases"],
+        reason=row["reason"],
+        run_at=moment(row["run_at"]),
+        awaited=row["awaited"],
+        lease_owner=row["lease_owner"],
+        lease_expires_at=moment(row["lease_expires_at"]),
+        policy=row["policy"] or {},
+        prompt_version=row["prompt_version"],
+        input=row["input"] or {},
+        partial=list(row["partial"] or ()),
+        error=row["error"],
+        attempts=list(row["attempts"] or ()),
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        cost_usd=float(row["cost_usd"]),
+        created_at=moment(row["created_at"]),
+        started_at=moment(row["started_at"]),
+        finished_at=moment(row["finished_at"]),
+    )
+
+
+def ref_from(row: Mapping[str, Any]) -> JobRef:
+    return JobRef(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        kind=JobKind(row["kind"]),
+        queue=Queue(row["queue"]),
+        thread=row["thread"],
+        attempt=row["attempt"],
+    )

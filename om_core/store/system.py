@@ -1,0 +1,162 @@
+"""Finding work and holding leases, as `om_system`: ids, times, states and counters only, across tenants.
+
+Times are the database's; clocks of workers are never compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from om_core.ports import ClaimedJob, WorkerRow
+from om_core.store.rows import job_from, moment, ref_from
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from om_core.domain.job import JobRef
+    from om_core.store.engine import PostgresStore
+    from om_core.store.session import Session
+
+CLAIM = """
+UPDATE jobs SET state = 'running', attempt = attempt + 1, lease_owner = %s,
+       lease_expires_at = clock_timestamp() + %s * interval '1 second',
+       started_at = coalesce(started_at, clock_timestamp())
+ WHERE (tenant_id, id) = (
+       SELECT tenant_id, id FROM jobs
+        WHERE {which} AND state IN ('available', 'retryable') AND run_at <= clock_timestamp()
+        ORDER BY awaited DESC, run_at LIMIT 1
+          FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING tenant_id, id
+"""
+CLAIM_RUNG = CLAIM.format(which="id = %s")
+CLAIM_BEST = CLAIM.format(which="queue = %s")
+LOAD = "SELECT row_to_json(j), clock_timestamp() FROM jobs j WHERE tenant_id = %s AND id = %s"
+
+RENEW = sa.text("""
+WITH held AS (SELECT unnest(CAST(:ids AS bigint[])) AS id, unnest(CAST(:attempts AS bigint[])) AS attempt),
+mine AS (
+    SELECT j.tenant_id, j.id FROM jobs j JOIN held h ON h.id = j.id AND h.attempt = j.attempt
+     WHERE j.state = 'running' AND j.lease_owner = :owner
+       FOR NO KEY UPDATE OF j SKIP LOCKED),
+renewed AS (
+    UPDATE jobs j SET lease_expires_at = clock_timestamp() + :lease * interval '1 second'
+      FROM mine WHERE j.tenant_id = mine.tenant_id AND j.id = mine.id)
+SELECT h.id FROM held h
+ WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = h.id AND j.attempt = h.attempt AND j.lease_owner = :owner)
+""")
+
+RING_DUE = sa.text("""
+UPDATE jobs j SET rung_at = clock_timestamp(), rings = j.rings + 1
+  FROM (SELECT tenant_id, id FROM jobs
+         WHERE queue = ANY (:queues) AND state IN ('available', 'retryable') AND run_at <= clock_timestamp()
+           AND (rung_at IS NULL OR rung_at + least(2 ^ least(rings, 6), 60) * interval '1 second' < clock_timestamp())
+         ORDER BY awaited DESC, run_at LIMIT :limit
+           FOR NO KEY UPDATE SKIP LOCKED) due
+ WHERE j.tenant_id = due.tenant_id AND j.id = due.id
+RETURNING j.id, j.tenant_id, j.kind, j.queue, j.thread, j.attempt
+""")
+
+IDLE = sa.text("""
+UPDATE threads t SET idle_due_at = clock_timestamp() + interval '30 seconds'
+  FROM (SELECT tenant_id, id FROM threads WHERE idle_due_at <= clock_timestamp()
+         ORDER BY idle_due_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) due
+ WHERE t.tenant_id = due.tenant_id AND t.id = due.id
+RETURNING t.tenant_id, t.id
+""")
+
+EXPIRED = sa.text("""
+SELECT tenant_id, id FROM jobs WHERE state = 'running' AND lease_expires_at < clock_timestamp()
+ ORDER BY lease_expires_at LIMIT :limit
+""")
+
+HEARTBEAT = sa.text("""
+INSERT INTO workers (name, queues, slots, running, version) VALUES (:name, :queues, :slots, :running, :version)
+ON CONFLICT (name) DO UPDATE SET queues = excluded.queues, slots = excluded.slots, running = excluded.running,
+       version = excluded.version, seen_at = clock_timestamp()
+""")
+
+WORKERS = sa.text("""
+SELECT name, queues, slots, running, seen_at, extract(epoch FROM clock_timestamp() - seen_at) AS age_s FROM workers
+ WHERE seen_at > clock_timestamp() - :age * interval '1 second' ORDER BY name
+""")
+
+
+class SystemRows:
+    """Implements `ports.storage.SystemStore`."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+
+    def _session(self) -> Any:
+        return self._store.session("om_system", "")
+
+    def claim(self, *, queue: str, owner: str, lease_s: float, job_id: int | None = None) -> ClaimedJob | None:
+        with self._session() as session:
+            found = job_id is not None and session.hot(CLAIM_RUNG, (owner, lease_s, job_id))
+            found = found or session.hot(CLAIM_BEST, (owner, lease_s, queue))
+            if not found:
+                return None
+            [(tenant_id, claimed_id)] = found
+            # What the job is about is read as the job's tenant: the system role sees no content.
+            return _load(session, tenant_id, claimed_id)
+
+    def renew(self, held: Mapping[int, int], *, owner: str, lease_s: float) -> frozenset[int]:
+        if not held:
+            return frozenset()
+        params = {"ids": list(held), "attempts": list(held.values()), "owner": owner, "lease": lease_s}
+        with self._session() as session:
+            return frozenset(row["id"] for row in session.rows(RENEW, params))
+
+    def ring_due(self, queues: Sequence[str], *, limit: int) -> tuple[JobRef, ...]:
+        if limit <= 0:
+            return ()
+        with self._session() as session:
+            return tuple(ref_from(row) for row in session.rows(RING_DUE, {"queues": list(queues), "limit": limit}))
+
+    def expired(self, *, limit: int) -> tuple[tuple[str, int], ...]:
+        with self._session() as session:
+            return tuple((row["tenant_id"], row["id"]) for row in session.rows(EXPIRED, {"limit": limit}))
+
+    def idle_threads(self, *, limit: int) -> tuple[tuple[str, int], ...]:
+        with self._session() as session:
+            return tuple((row["tenant_id"], row["id"]) for row in session.rows(IDLE, {"limit": limit}))
+
+    def job_states(self, job_ids: Sequence[int]) -> dict[int, str]:
+        with self._session() as session:
+            query = sa.text("SELECT id, state FROM jobs WHERE id = ANY (:ids)")
+            return {row["id"]: row["state"] for row in session.rows(query, {"ids": list(job_ids)})}
+
+    def heartbeat(self, *, name: str, queues: Sequence[str], slots: int, running: int, version: str) -> None:
+        with self._session() as session:
+            session.execute(
+                HEARTBEAT,
+                {"name": name, "queues": list(queues), "slots": slots, "running": running, "version": version},
+            )
+
+    def forget_worker(self, name: str) -> None:
+        with self._session() as session:
+            session.execute(sa.text("DELETE FROM workers WHERE name = :name"), {"name": name})
+
+    def workers(self, *, max_age_s: float) -> tuple[WorkerRow, ...]:
+        with self._session() as session:
+            return tuple(
+                WorkerRow(
+                    name=row["name"],
+                    queues=tuple(row["queues"]),
+                    slots=row["slots"],
+                    running=row["running"],
+                    seen_at=row["seen_at"],
+                    age_s=float(row["age_s"]),
+                )
+                for row in session.rows(WORKERS, {"age": max_age_s})
+            )
+
+
+def _load(session: Session, tenant_id: str, job_id: int) -> ClaimedJob:
+    session.become("om_app", tenant_id)
+    [(row, now)] = session.hot(LOAD, (tenant_id, job_id))
+    current = moment(now)
+    assert current is not None
+    return ClaimedJob(job=job_from(row), thread=row["thread"], now=current)

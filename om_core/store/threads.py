@@ -1,0 +1,183 @@
+"""Thread rows: locking, appending, creating, listing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from om_core.domain.job import JobKind
+from om_core.domain.thread import Snapshot
+from om_core.ports import KnownMessage, LockedThread, Page
+from om_core.store.cursors import decode_cursor, encode_cursor
+from om_core.store.events import event_params
+from om_core.store.jobs import job_params
+from om_core.store.messages import message_params
+from om_core.store.rows import (
+    hints_json,
+    memory_from,
+    message_from,
+    moment,
+    open_calls_json,
+    ref_from,
+    thread_from,
+)
+from om_core.store.session import dumps
+from om_core.store.tables import memories, threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from om_core.domain.job import JobRef
+    from om_core.domain.thread import ThreadState
+    from om_core.ports import NewEvent, NewJob, NewMessage, NewThread
+    from om_core.store.session import Session
+
+LOCK = "SELECT om_lock_thread_v1(%s, %s, %s, %s)"
+APPEND = "SELECT om_append_v1(%s, %s::json, %s::json, %s::json, %s::json)"
+
+
+def _known(row: dict[str, Any]) -> KnownMessage:
+    stored = message_from(row)
+    return KnownMessage(
+        seq=stored.seq,
+        client_id=row["client_id"],
+        message=None if stored.removed else stored.message,
+        fingerprint=bytes.fromhex(row["fingerprint"]) if row["fingerprint"] else None,
+    )
+
+
+class ThreadRows:
+    """Implements `ports.storage.Threads`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def _mine(self) -> sa.ColumnElement[bool]:
+        return threads.c.tenant_id == self._session.tenant_id
+
+    def lock(
+        self, resource_id: str, external_id: str, *, client_ids: Sequence[str] = (), tail: int = 0
+    ) -> LockedThread | None:
+        ids = list(client_ids) or None
+        [(found,)] = self._session.hot(LOCK, (resource_id, external_id, ids, tail))
+        if found is None:
+            return None
+        return LockedThread(
+            snapshot=Snapshot(
+                thread=thread_from(found["thread"]),
+                memory=memory_from(found["memory"]),
+                live_jobs=frozenset(JobKind(kind) for kind, _ in found["jobs"] or ()),
+                running_jobs=frozenset(JobKind(kind) for kind, state in found["jobs"] or () if state == "running"),
+            ),
+            known=tuple(_known(row) for row in found["known"] or ()),
+            tail_fingerprints=tuple((seq, bytes.fromhex(hexed)) for seq, hexed in found["tail"] or ()),
+            now=moment(found["now"]),  # type: ignore[arg-type]  # never null: clock_timestamp()
+        )
+
+    def append(
+        self,
+        thread: ThreadState,
+        messages: Sequence[NewMessage],
+        jobs: Sequence[NewJob],
+        events: Sequence[NewEvent],
+    ) -> tuple[JobRef, ...]:
+        state = {
+            "head_seq": thread.head_seq,
+            "cut_seq": thread.cut_seq,
+            "pending_tokens": thread.pending_tokens,
+            "unbuffered_tokens": thread.unbuffered_tokens,
+            "held_tokens": thread.held_tokens,
+            "open_calls": open_calls_json(thread.open_calls),
+            "turn": thread.turn,
+            "turn_open": thread.turn_open,
+            "question_seq": thread.question_seq,
+            "last_model": thread.last_model,
+            "idle_due_at": thread.idle_due_at.isoformat() if thread.idle_due_at else None,
+        }
+        [(refs,)] = self._session.hot(
+            APPEND,
+            (
+                thread.id,
+                dumps(state),
+                dumps([message_params(new) for new in messages]),
+                dumps([job_params(job) for job in jobs]) if jobs else None,
+                dumps([event_params(event) for event in events]) if events else None,
+            ),
+        )
+        return tuple(ref_from(row) for row in refs or ())
+
+    def create(self, new: NewThread) -> bool:
+        key = new.resource_id if new.scope == "resource" else f"{new.resource_id}/{new.external_id}"
+        session = self._session
+        session.execute(
+            insert(memories)
+            .values(tenant_id=session.tenant_id, scope=new.scope, scope_key=key, config=new.config)
+            .on_conflict_do_nothing(index_elements=["tenant_id", "scope", "scope_key"])
+        )
+        memory_id = sa.select(memories.c.id).where(
+            memories.c.tenant_id == session.tenant_id, memories.c.scope == new.scope, memories.c.scope_key == key
+        )
+        created = session.first(
+            insert(threads)
+            .values(
+                tenant_id=session.tenant_id,
+                external_id=new.external_id,
+                resource_id=new.resource_id,
+                memory_id=memory_id.scalar_subquery(),
+                title=new.title,
+                metadata=new.metadata,
+                timezone=new.timezone,
+            )
+            .on_conflict_do_nothing(index_elements=["tenant_id", "resource_id", "external_id"])
+            .returning(threads.c.id)
+        )
+        return created is not None
+
+    def resources_of(self, external_id: str) -> tuple[str, ...]:
+        rows = self._session.rows(
+            sa.select(threads.c.resource_id).where(self._mine, threads.c.external_id == external_id).limit(2)
+        )
+        return tuple(row["resource_id"] for row in rows)
+
+    def get(self, resource_id: str, external_id: str) -> ThreadState | None:
+        row = self._session.first(
+            sa.select(threads).where(
+                self._mine, threads.c.resource_id == resource_id, threads.c.external_id == external_id
+            )
+        )
+        return None if row is None else thread_from(row)
+
+    def get_by_id(self, thread_id: int) -> ThreadState | None:
+        row = self._session.first(sa.select(threads).where(self._mine, threads.c.id == thread_id))
+        return None if row is None else thread_from(row)
+
+    def lock_by_id(self, thread_id: int) -> ThreadState | None:
+        row = self._session.first(
+            sa.select(threads)
+            .where(self._mine, threads.c.id == thread_id)
+            .with_for_update(key_share=True)  # FOR NO KEY UPDATE: foreign keys of new rows do not wait for it
+        )
+        return None if row is None else thread_from(row)
+
+    def update(self, thread_id: int, **changes: Any) -> None:
+        if "hints" in changes:
+            changes["hints"] = hints_json(changes["hints"])
+        if "open_calls" in changes:
+            changes["open_calls"] = open_calls_json(changes["open_calls"])
+        if "pins" in changes:
+            changes["pins"] = list(changes["pins"])
+        self._session.execute(sa.update(threads).where(self._mine, threads.c.id == thread_id).values(**changes))
+
+    def page(self, *, resource_id: str | None, cursor: str | None, limit: int) -> Page[ThreadState]:
+        after = decode_cursor(cursor)
+        query = sa.select(threads).where(self._mine).order_by(threads.c.id.desc()).limit(limit + 1)
+        if resource_id is not None:
+            query = query.where(threads.c.resource_id == resource_id)
+        if after is not None:
+            query = query.where(threads.c.id < after)
+        found = [thread_from(row) for row in self._session.rows(query)]
+        more = len(found) > limit
+        return Page(tuple(found[:limit]), encode_cursor(found[limit - 1].id) if more else None)
