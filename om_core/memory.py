@@ -10,87 +10,32 @@ turn.step([reply])
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from om_core.domain.errors import InvalidInputError, NotFoundError
+from om_core.domain.errors import NotFoundError
 from om_core.domain.job import JobKind
-from om_core.domain.message import Message
-from om_core.formats.anthropic import parse_anthropic
-from om_core.formats.canonical import dump_message, parse_message
 from om_core.formats.fields import check_id
-from om_core.formats.openai import parse_openai
 from om_core.ports import Page
 from om_core.services import context as contexts
 from om_core.services import ingest, manual, views
 from om_core.services.activate import activate
-from om_core.services.render_context import context_to_json, to_anthropic, to_om, to_openai
 from om_core.services.status import status
 from om_core.services.threads import UNSET, ThreadChange, Unset, put_thread
 from om_core.services.waiting import JobWaiter
+from om_core.turn import ContextResult, Turn, parse_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from om_core.domain.context import Activated, Context
-    from om_core.domain.message import JsonObject, StoredMessage
+    from om_core.domain.context import Activated
+    from om_core.domain.message import JsonObject, Message, StoredMessage
     from om_core.domain.thread import ThreadState
     from om_core.ports import EventRow
     from om_core.services.deps import Services
     from om_core.services.ingest import OnDivergence, StepResult
 
-FORMATS = ("om", "openai", "anthropic")
 FLUSH_WAIT_S = 120.0
-
-
-def parse_messages(messages: Sequence[JsonObject | Message], format: str) -> tuple[Message, ...]:
-    """Messages in any of the three formats, or canonical ones; checked and sanitised.
-
-    Raises:
-        InvalidInputError: with the path of the field that is wrong.
-    """
-    if format not in FORMATS:
-        msg = f"{format!r} is not a format: {', '.join(FORMATS)}"
-        raise InvalidInputError(msg, path="format")
-    if messages and all(isinstance(message, Message) for message in messages):
-        # A round trip through the canonical form checks and sanitises what was built by hand or read from a file.
-        return tuple(
-            parse_message(dump_message(message), f"messages.{index}")  # type: ignore[arg-type]  # all are Message
-            for index, message in enumerate(messages)
-        )
-    given: list[Any] = list(messages)
-    if format == "openai":
-        return tuple(parse_openai(given))
-    if format == "anthropic":
-        return tuple(parse_anthropic(given))
-    return tuple(parse_message(message, f"messages.{index}") for index, message in enumerate(given))
-
-
-@dataclass(frozen=True, slots=True)
-class ContextResult:
-    """A context, and its forms to send."""
-
-    context: Context
-
-    @property
-    def activated(self) -> Activated | None:
-        return self.context.activated
-
-    def to_openai(self) -> list[JsonObject]:
-        """The complete list of chat messages, system first."""
-        return to_openai(self.context)
-
-    def to_anthropic(self) -> JsonObject:
-        """`system` and `messages`, with cache breakpoints."""
-        return to_anthropic(self.context)
-
-    def to_om(self) -> list[JsonObject]:
-        """Canonical messages."""
-        return to_om(self.context)
-
-    def to_json(self, format: str = "om") -> JsonObject:
-        """The answer of `POST …/context`."""
-        return context_to_json(self.context, format)
+"""Seconds that `flush` waits unless told otherwise."""
 
 
 class Memory:
@@ -210,24 +155,28 @@ class Memory:
         on_divergence: OnDivergence = "report",
     ) -> StepResult:
         """Store messages of a step; see `services.ingest.append` for what it raises."""
-        check_id(thread, "thread")
-        if resource is not None:
-            check_id(resource, "resource_id")
-        request = ingest.StepRequest(
-            thread=thread,
-            resource=resource,
-            messages=parse_messages(messages, format),
-            model=model,
-            end_of_turn=end_of_turn,
-            on_divergence=on_divergence,
+        return self.store(
+            ingest.StepRequest(
+                thread=thread,
+                resource=resource,
+                messages=parse_messages(messages, format),
+                model=model,
+                end_of_turn=end_of_turn,
+                on_divergence=on_divergence,
+            )
         )
+
+    def store(self, request: ingest.StepRequest) -> StepResult:
+        """`append` of messages that are parsed already."""
+        check_id(request.thread, "thread")
+        if request.resource is not None:
+            check_id(request.resource, "resource_id")
         return ingest.append(self.services, self.tenant, request)
 
     def context(self, thread: str, *, resource: str | None = None, **options: Any) -> ContextResult:
         """The prompt for the next model call: activates what is due, waits only as DESIGN 6.4 allows.
 
-        Args:
-            options: `model`, `max_tokens`, `read_only`, `ephemeral` (canonical messages), `now`, `wait`.
+        Options: `model`, `max_tokens`, `read_only`, `ephemeral` (canonical messages), `now`, `wait`.
         """
         request = contexts.ContextRequest(thread=thread, resource=resource, **options)
         return ContextResult(contexts.get_context(self.services, self._waiter, self.tenant, request))
@@ -429,52 +378,3 @@ def _activated_json(activated: Activated | None) -> JsonObject | None:
         "observation_tokens": activated.observation_tokens,
         "generation": activated.generation,
     }
-
-
-class Turn:
-    """One turn of a thread: `start` with the user's message, `step` after each model step or tool result."""
-
-    def __init__(self, memory: Memory, thread: str, resource: str | None, model: str | None) -> None:
-        self._memory = memory
-        self._thread = thread
-        self._resource = resource
-        self._model = model
-        self._started = False
-        self.context: ContextResult | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the turn. A turn that failed in the caller's code is closed too: its messages are stored."""
-        if self._started:
-            self._memory.append(self._thread, [], resource=self._resource, end_of_turn=True)
-
-    def start(
-        self, messages: Sequence[JsonObject | Message], *, format: str = "openai", **options: Any
-    ) -> ContextResult:
-        """Store the first messages of the turn; the context to answer them with."""
-        return self._post(messages, format, options)
-
-    def step(
-        self, messages: Sequence[JsonObject | Message], *, format: str = "openai", **options: Any
-    ) -> ContextResult:
-        """Store what came since; the context for the next model call."""
-        return self._post(messages, format, options)
-
-    def _post(self, messages: Sequence[JsonObject | Message], format: str, options: dict[str, Any]) -> ContextResult:
-        named = [with_id(message) for message in messages]
-        result = self._memory.append(self._thread, named, resource=self._resource, format=format, model=self._model)
-        self._started = True
-        self._resource = self._resource or result.thread.resource_id
-        self.context = self._memory.context(self._thread, resource=self._resource, model=self._model, **options)
-        return self.context
-
-
-def with_id(message: JsonObject | Message) -> JsonObject | Message:
-    """The message with an id: given before the first attempt, so that a retry stores nothing twice (API 3)."""
-    from uuid import uuid4
-
-    if isinstance(message, Message):
-        return message if message.id else replace(message, id=f"om-{uuid4().hex}")
-    return message

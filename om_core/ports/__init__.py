@@ -17,7 +17,7 @@ from om_core.ports.models import (
     TokenCounter,
     total_usage,
 )
-from om_core.ports.storage import (
+from om_core.ports.records import (
     ClaimedJob,
     EventRow,
     FinishedJob,
@@ -30,11 +30,9 @@ from om_core.ports.storage import (
     NewReflection,
     NewThread,
     Page,
-    Store,
-    SystemStore,
-    Transaction,
     WorkerRow,
 )
+from om_core.ports.storage import Store, SystemStore, Transaction
 
 __all__ = [
     "ClaimedJob",

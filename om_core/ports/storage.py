@@ -4,203 +4,31 @@ id, memory rows by id, job rows by id (DESIGN 3.2), and never held across a mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from om_core.domain.chunk import Chunk, ChunkKind, Hints, Reflection, ReflectionState
-    from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
-    from om_core.domain.message import JsonObject, Message, StoredMessage
-    from om_core.domain.policy import Scope
+    from om_core.domain.chunk import Chunk, Reflection, ReflectionState
+    from om_core.domain.job import Job, JobKind, JobRef
+    from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """Part of a list; `next_cursor` is opaque, None at the end."""
-
-    items: tuple[T, ...]
-    next_cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownMessage:
-    """A stored row that a request may be repeating."""
-
-    seq: int
-    client_id: str | None
-    message: Message | None
-    """None for a tombstone."""
-    fingerprint: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedThread:
-    """A locked thread with what one append needs to decide: everything read after the lock."""
-
-    snapshot: Snapshot
-    known: tuple[KnownMessage, ...]
-    """Rows whose client id the request names; a message saved in several rows appears once per row, by seq."""
-    tail_fingerprints: tuple[tuple[int, bytes], ...]
-    """(seq, fingerprint) of the newest live rows, oldest first."""
-    now: datetime
-
-    @property
-    def thread(self) -> ThreadState:
-        return self.snapshot.thread
-
-    @property
-    def memory(self) -> MemoryState:
-        return self.snapshot.memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewThread:
-    """A thread to create, with its memory if the scope's memory does not exist yet."""
-
-    external_id: str
-    resource_id: str
-    scope: Scope
-    title: str | None = None
-    metadata: JsonObject = field(default_factory=dict)
-    timezone: str | None = None
-    config: JsonObject = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
-    """A row to append; seq is already assigned under the thread's lock."""
-
-    seq: int
-    message: Message
-    tokens: int
-    fingerprint: bytes
-    created_at: datetime
-    turn: int
-    continues: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """A job to insert unless one of its kind is live for its target."""
-
-    kind: JobKind
-    queue: Queue
-    target: str
-    thread: str
-    memory_id: int
-    thread_id: int | None
-    reason: str
-    policy: JsonObject
-    prompt_version: str = ""
-    chunk_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEvent:
-    """An event, written in the transaction of the change it reports. Payload in camelCase (API 4)."""
-
-    type: str
-    thread_id: int
-    resource_id: str
-    payload: JsonObject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventRow:
-    """A stored event. `id` is safe to resume from: it carries the writing transaction (API 4)."""
-
-    id: str
-    type: str
-    thread_id: int
-    payload: JsonObject
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewChunk:
-    """An Observer result to store over the range right after `buffered_seq`."""
-
-    memory_id: int
-    thread_id: int
-    from_seq: int
-    to_seq: int
-    kind: ChunkKind
-    text: str
-    tokens: int
-    message_tokens: int
-    job_id: int | None
-    attempt: int | None
-    hints: Hints
-    shown_chunks: tuple[int, ...] = ()
-    shown_generation: int | None = None
-    extracted: JsonObject = field(default_factory=dict)
-    model: str | None = None
-    prompt_version: str = ""
-    cost_usd: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewReflection:
-    """A generation to store."""
-
-    memory_id: int
-    generation: int
-    base_generation: int
-    through_position: int
-    state: ReflectionState
-    text: str
-    tokens: int
-    input_tokens: int
-    job_id: int
-    attempt: int
-    level: int
-    model: str
-    prompt_version: str
-    cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedJob:
-    """A job whose lease this process holds; every write names `job.attempt`."""
-
-    job: Job
-    thread: str
-    now: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedJob:
-    """How an attempt ended. `run_at_s`: seconds until a retry; `failed`: whether it counts against the limit."""
-
-    state: JobState
-    error: JsonObject | None = None
-    retry_after_s: float | None = None
-    failed: bool = False
-    narrowed_to: int | None = None
-    """A smaller `to_seq` for the next attempts; their failures are counted anew."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-    outcome: str = "ok"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRow:
-    """A worker process and when it was last seen."""
-
-    name: str
-    queues: tuple[str, ...]
-    slots: int
-    running: int
-    seen_at: datetime
-    age_s: float
+    from om_core.ports.records import (
+        ClaimedJob,
+        EventRow,
+        FinishedJob,
+        LockedThread,
+        NewChunk,
+        NewEvent,
+        NewJob,
+        NewMessage,
+        NewReflection,
+        NewThread,
+        Page,
+        WorkerRow,
+    )
 
 
 class Threads(Protocol):
@@ -381,13 +209,27 @@ class Transaction(Protocol):
     """A transaction of one tenant; commits at the end of its `with` block, rolls back on any exception."""
 
     tenant_id: str
-    threads: Threads
-    memories: Memories
-    messages: Messages
-    chunks: Chunks
-    reflections: Reflections
-    jobs: Jobs
-    events: Events
+
+    @property
+    def threads(self) -> Threads: ...
+
+    @property
+    def memories(self) -> Memories: ...
+
+    @property
+    def messages(self) -> Messages: ...
+
+    @property
+    def chunks(self) -> Chunks: ...
+
+    @property
+    def reflections(self) -> Reflections: ...
+
+    @property
+    def jobs(self) -> Jobs: ...
+
+    @property
+    def events(self) -> Events: ...
 
     def now(self) -> datetime:
         """The database's clock."""
@@ -426,7 +268,8 @@ class SystemStore(Protocol):
 class Store(Protocol):
     """The database."""
 
-    system: SystemStore
+    @property
+    def system(self) -> SystemStore: ...
 
     def transaction(self, tenant_id: str) -> AbstractContextManager[Transaction]:
         """Read and write as this tenant."""

@@ -1,4 +1,4 @@
-"""Payloads of `data-om-*` events: the reference's fields, in its camelCase, so that its user interfaces work (API 4)."""
+"""Payloads of `data-om-*` events: the reference's fields, in its camelCase, for its user interfaces (API 4)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ MOST_MESSAGES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRequest:
-    """Messages of one step of one thread, in order, parsed and sanitised by `formats`. `model` is the actor's; without `resource` a unique match is used."""
+    """Messages of one step of one thread, in order, parsed and sanitised by `formats`.
+
+    `model` is the actor's; without `resource` a unique match is used.
+    """
 
     thread: str
     resource: str | None = None

@@ -1,4 +1,4 @@
-"""Which earlier notes the Observer is shown: the newest, within their token limit (DESIGN 6, `previous_observer_tokens`)."""
+"""Which earlier notes the Observer is shown: the newest within `previous_observer_tokens` (DESIGN 6)."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _merged(stored: dict[str, Any], change: dict[str, Any] | Unset | None) -> di
         return stored
     if change is None:
         return {}
-    merged = {**stored, **change}  # type: ignore[dict-item]  # narrowed above: not UNSET
+    merged = {**stored, **change}
     result = {key: value for key, value in merged.items() if value is not None}
     if len(str(result)) > METADATA_BYTES:
         msg = f"metadata is larger than {METADATA_BYTES} bytes"

@@ -116,7 +116,8 @@ class PostgresStore:
             connection = self.engine.connect()
         except sa_exc.OperationalError as error:
             if "does not exist" in str(error) and ("role" in str(error) or "database" in str(error)):
-                msg = f"the database cannot be used: {str(error.orig).strip()}. Check OM_DATABASE_URL, then run `om migrate`"
+                reason = str(error.orig).strip()
+                msg = f"the database cannot be used: {reason}. Check OM_DATABASE_URL, then run `om migrate`"
                 raise SetupError(msg) from error
             raise
         with connection:

@@ -12,9 +12,10 @@ from om_core.store.session import dumps
 from om_core.store.tables_service import events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from om_core.ports import NewEvent
+    from om_core.store.rows import Row
     from om_core.store.session import Session
 
 SETTLED = sa.text("xid < pg_snapshot_xmin(pg_current_snapshot())")
@@ -40,7 +41,7 @@ def _position(event_id: str) -> tuple[int, int]:
         raise InvalidInputError(msg, path="last_event_id") from None
 
 
-def _row(row: Mapping[str, Any]) -> EventRow:
+def _row(row: Row) -> EventRow:
     return EventRow(
         id=f"{row['xid']}-{row['id']}",
         type=row["type"],

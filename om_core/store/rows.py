@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from om_core.domain.chunk import Chunk, ChunkKind, ChunkState, Hints, Reflection, ReflectionState
 from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
@@ -14,7 +14,11 @@ from om_core.formats.canonical import parse_part
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sqlalchemy import RowMapping
+
     from om_core.domain.message import JsonObject
+
+    Row: TypeAlias = Mapping[str, Any] | RowMapping
 
 
 def moment(value: datetime | str | None) -> datetime | None:
@@ -49,7 +53,7 @@ def hints_from(data: JsonObject | None) -> Hints:
     )
 
 
-def thread_from(row: Mapping[str, Any]) -> ThreadState:
+def thread_from(row: Row) -> ThreadState:
     return ThreadState(
         id=row["id"],
         tenant_id=row["tenant_id"],
@@ -86,7 +90,7 @@ def thread_from(row: Mapping[str, Any]) -> ThreadState:
     )
 
 
-def memory_from(row: Mapping[str, Any]) -> MemoryState:
+def memory_from(row: Row) -> MemoryState:
     return MemoryState(
         id=row["id"],
         scope=row["scope"],
@@ -103,7 +107,7 @@ def memory_from(row: Mapping[str, Any]) -> MemoryState:
     )
 
 
-def message_from(row: Mapping[str, Any]) -> StoredMessage:
+def message_from(row: Row) -> StoredMessage:
     removed = row["removed_at"] is not None
     created_at = moment(row["created_at"])
     assert created_at is not None
@@ -127,7 +131,7 @@ def message_from(row: Mapping[str, Any]) -> StoredMessage:
     )
 
 
-def chunk_from(row: Mapping[str, Any]) -> Chunk:
+def chunk_from(row: Row) -> Chunk:
     return Chunk(
         id=row["id"],
         thread_id=row["thread_id"],
@@ -151,7 +155,7 @@ def chunk_from(row: Mapping[str, Any]) -> Chunk:
     )
 
 
-def reflection_from(row: Mapping[str, Any]) -> Reflection:
+def reflection_from(row: Row) -> Reflection:
     return Reflection(
         generation=row["generation"],
         base_generation=row["base_generation"],
@@ -169,7 +173,7 @@ def reflection_from(row: Mapping[str, Any]) -> Reflection:
     )
 
 
-def job_from(row: Mapping[str, Any]) -> Job:
+def job_from(row: Row) -> Job:
     return Job(
         id=row["id"],
         tenant_id=row["tenant_id"],
@@ -205,7 +209,7 @@ def job_from(row: Mapping[str, Any]) -> Job:
     )
 
 
-def ref_from(row: Mapping[str, Any]) -> JobRef:
+def ref_from(row: Row) -> JobRef:
     return JobRef(
         id=row["id"],
         tenant_id=row["tenant_id"],

@@ -9,7 +9,7 @@ import psycopg2
 import sqlalchemy as sa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 ENTER = "{begin}; SELECT set_config('role', %s, true), set_config('om.tenant', %s, true)"
 
@@ -65,10 +65,12 @@ class Session:
         self.statements += 1
         return self.connection.execute(statement, params)
 
-    def rows(self, statement: sa.Executable, params: Any = None) -> list[Mapping[str, Any]]:
+    def rows(self, statement: sa.Executable, params: Any = None) -> list[sa.RowMapping]:
+        """Every row, by column name."""
         return [row._mapping for row in self.execute(statement, params)]  # noqa: SLF001 - SQLAlchemy's public name
 
-    def first(self, statement: sa.Executable, params: Any = None) -> Mapping[str, Any] | None:
+    def first(self, statement: sa.Executable, params: Any = None) -> sa.RowMapping | None:
+        """The first row, or None."""
         row = self.execute(statement, params).first()
         return None if row is None else row._mapping  # noqa: SLF001 - SQLAlchemy's public name
 
