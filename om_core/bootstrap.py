@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from om_core.config import choose_model, load_settings
 from om_core.domain.errors import SetupError
 from om_core.embedded import attach, start
@@ -18,6 +16,7 @@ from om_core.services.deps import Policies, Services, SilentDispatcher
 from om_core.services.local import LocalDispatcher, LocalWorker
 from om_core.store.engine import PostgresStore
 from om_core.store.migrate import check_schema, upgrade
+from om_core.telemetry import get_logger
 from om_core.tokens import TiktokenCounter
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from om_core.embedded import EmbeddedServers
     from om_core.ports import JobDispatcher
 
-log = structlog.get_logger("om.bootstrap")
+log = get_logger("om.bootstrap")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,10 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import structlog
-
 from om_core.domain.job import Queue
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
+from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from om_core.domain.job import JobRef
     from om_core.services.deps import Services
 
-log = structlog.get_logger("om.local")
+log = get_logger("om.local")
 SLOTS = 8
 DRAIN_S = 10.0
 

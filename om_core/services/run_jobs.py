@@ -14,6 +14,7 @@ from om_core.services.leases import LeaseKeeper
 from om_core.services.observe import run_observe
 from om_core.services.rebuild import run_rebuild
 from om_core.services.reflect import run_reflect
+from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from om_core.ports import FinishedJob
     from om_core.services.deps import Services
 
-log = structlog.get_logger("om.jobs")
+log = get_logger("om.jobs")
 
 HANDLERS: dict[JobKind, Callable[..., tuple[FinishedJob, tuple[JobRef, ...]]]] = {
     JobKind.OBSERVE: run_observe,

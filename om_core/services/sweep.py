@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import structlog
-
 from om_core.domain.cuts import CutState, release_cut
 from om_core.domain.job import JobState
 from om_core.domain.thresholds import next_wake
@@ -22,6 +20,7 @@ from om_core.services.activate import activate_in
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
 from om_core.services.failures import backoff_s
+from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from om_core.services.deps import Services
     from om_core.services.run_jobs import JobRunner
 
-log = structlog.get_logger("om.sweep")
+log = get_logger("om.sweep")
 BATCH = 50
 REST_S = 60.0
 """Pause before a thread whose time has come, but for which nothing can be done now, is looked at again."""
