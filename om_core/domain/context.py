@@ -1,4 +1,4 @@
-"""What the actor's prompt is made of, and its assembly (DESIGN 2.5, 2.6, 6.2, 6.5)."""
+"""What the actor's prompt is made of (DESIGN 2.5, 2.6, 6.2, 6.5); `om_core.domain.assemble` puts it together."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from om_core.domain.chunk import Chunk, Reflection
     from om_core.domain.message import JsonObject, Message, StoredMessage
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import MemoryState, ThreadState
 
 SystemKind: TypeAlias = Literal["preamble", "reflection", "log"]
-VolatileKind: TypeAlias = Literal["current_task", "suggested_response", "ephemeral", "working_memory", "other_threads"]
+VolatileKind: TypeAlias = Literal[
+    "current_task", "suggested_response", "ephemeral", "working_memory", "other_threads", "date"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,10 @@ class ContextInput:
     ephemeral: tuple[Message, ...] = ()
     max_tokens: int | None = None
     buffered_chunks: int = 0
+    volatile: tuple[VolatileBlock, ...] = ()
+    """Further blocks for the volatile tail, unwrapped: working memory, other threads."""
+    now: datetime | None = None
+    """The client's own clock, if it gave one: today's date then stands in the volatile tail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +103,7 @@ class Context:
     waited_s: float = 0.0
     message_seqs: tuple[int | None, ...] = field(default=())
     """seq of each message; None for markers, placeholders and the tail."""
+    shown_from_seq: int = 0
+    """The trim that this context applies, for the caller to store; 0: none (DESIGN 6.5)."""
+    volatile_messages: int = 0
+    """How many of `messages`, at the end, are the volatile tail."""

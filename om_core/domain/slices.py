@@ -82,8 +82,9 @@ def _split_text(text: str, room: int, count: Callable[[str], int]) -> Iterable[s
 def _text_in(part: Text | ToolCall | ToolResult) -> str:
     if isinstance(part, Text):
         return part.text
-    return _as_text(part.args if isinstance(part, ToolCall) else part.visible)
+    return as_text(part.args if isinstance(part, ToolCall) else part.visible)
 
 
-def _as_text(value: Json) -> str:
+def as_text(value: Json) -> str:
+    """A payload as a model reads it: a text as it is, anything else as JSON with sorted keys."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
