@@ -77,7 +77,7 @@ def _read(raw: dict[str, Any]) -> dict[tuple[str, str], ModelFacts]:
             continue
         provider = _provider(str(entry.get("litellm_provider", "")))
         table[provider, key] = ModelFacts(
-            window_tokens=_count(entry.get("max_input_tokens")) or _count(entry.get("max_tokens")),
+            window_tokens=_count(entry.get("max_input_tokens")),
             output_tokens=_count(entry.get("max_output_tokens")) or _count(entry.get("max_tokens")),
             price=_price(entry),
         )

@@ -14,7 +14,8 @@ _CONTEXT: Final = (
 )  # fmt: skip
 _KEY: Final = (
     "api_key client option must be set", "api key not valid", "api_key_invalid", "invalid api key", "incorrect api key",
-    "invalid x-api-key", "missing credentials", "missing api key", "missing gemini api key", "missing anthropic api key", "no api key", "api key is missing",
+    "invalid x-api-key", "missing credentials", "missing api key",
+    "missing gemini api key", "missing anthropic api key", "no api key", "api key is missing",
     "api key not found", "api key is required", "default credentials were not found", "unable to locate credentials",
     "could not resolve authentication method", "api key expired",
 )  # fmt: skip
@@ -64,6 +65,7 @@ CLASSES: Final[dict[str, tuple[type[OmError], str]]] = {
     "SensitiveDataRouteException": (GiveUpError, "a guardrail refused the input"),
     "ModifyResponseException": (GiveUpError, "a guardrail refused the input"),
     "JSONSchemaValidationError": (UnusableOutputError, "the answer does not have the form that was asked for"),
+    "PermissionDeniedError": (SetupError, "the key may not use this model"),
     "PaymentRequiredError": (SetupError, "the provider account has no credit"),
     "ModelNotMappedError": (SetupError, "the model is not known"),
     "LiteLLMUnknownProvider": (SetupError, "the provider is not known"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Final
 
 ENVIRONMENT: Final = {
@@ -15,11 +16,17 @@ NO_DOWNLOADS: Final = ("MAX_IMAGE_URL_DOWNLOAD_SIZE_MB", "0")
 """A URL in a conversation is never fetched from here, whatever the environment says (DESIGN 7)."""
 
 
+READ_ONLY: Final = r"Items? .* on TypedDict class .* qualifier"
+"""A warning of pydantic about LiteLLM's own types, given whenever another adapter is loaded. Where warnings are errors
+it would leave LiteLLM half imported and calls failing."""
+
+
 def litellm_module() -> Any:
     """LiteLLM, imported on first use (3 s, 200 MB) and made quiet."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ[NO_DOWNLOADS[0]] = NO_DOWNLOADS[1]
+    warnings.filterwarnings("ignore", message=READ_ONLY, category=UserWarning)
     import litellm
 
     litellm.suppress_debug_info = True

@@ -151,15 +151,16 @@ class LiteLlmModel:
         )
 
     def _cost(self, response: Any, model: str, counts: dict[str, int], library: Any) -> float | None:
-        price = self._prices.get(model)
-        if price is not None:
-            return price.cost_usd(**counts)
-        try:
-            provider, name = split_name(model)
-            cost: float | None = library.completion_cost(completion_response=response, model=f"{provider}/{name}")
-        except Exception:  # LiteLLM raises whatever comes for a model without a price; the answer itself is good
-            return None
-        return None if cost is None else float(cost)
+        price = self.price_of(model)
+        if model not in self._prices:
+            try:
+                provider, name = split_name(model)
+                cost = library.completion_cost(completion_response=response, model=f"{provider}/{name}")
+            except Exception:  # LiteLLM raises whatever comes for a model without a price; the answer itself is good
+                cost = None
+            if cost:  # some adapters say 0 when the provider did not report a cost
+                return float(cost)
+        return None if price is None else price.cost_usd(**counts)
 
 
 def _count(owner: Any, name: str) -> int:

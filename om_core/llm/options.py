@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TEMPERATURE: Final[dict[str, float]] = {"observe": 0.3, "reflect": 0.0}
 """The reference's defaults by phase; LiteLLM drops them for models that do not take one."""
 
+COOL_THINKERS: Final = frozenset({"gemini", "vertex_ai"})
+"""Providers that take a thinking budget together with a temperature; others insist on their own."""
+
 ARGUMENTS: Final = frozenset(
     {
         "frequency_penalty", "logit_bias", "parallel_tool_calls", "presence_penalty", "prompt_cache_key",
@@ -30,14 +33,14 @@ ARGUMENTS: Final = frozenset(
 
 BODY_PROVIDERS: Final = frozenset(
     {
-        "cerebras", "deepinfra", "deepseek", "fireworks_ai", "gemini", "groq", "hosted_vllm", "litellm_proxy",
+        "cerebras", "deepinfra", "deepseek", "fireworks_ai", "gemini", "groq", "hosted_vllm",
         "lm_studio", "mistral", "nvidia_nim", "openai", "openrouter", "perplexity", "together_ai", "vertex_ai", "xai",
     }
 )  # fmt: skip
 """Providers for which LiteLLM merges `extra_body` into the request."""
 
 URL_PROVIDERS: Final = frozenset({"anthropic", "azure", "litellm_proxy", "mistral", "openai", "openrouter", "xai"})
-"""Providers that fetch an image by its URL themselves. For others LiteLLM would fetch it from here."""
+"""Providers that fetch an image by its https URL themselves. Anything else LiteLLM would fetch from here."""
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "gemini": ("google", "gemini"),
@@ -66,11 +69,14 @@ def call_arguments(
     Raises:
         SetupError: a setting is no number, or a provider option cannot be passed on.
     """
-    arguments: dict[str, Any] = {"temperature": _number(settings, "temperature", TEMPERATURE[phase])}
+    arguments = _provider_arguments(provider_options, provider)
+    thinks = "thinking" in arguments and provider not in COOL_THINKERS
+    temperature = _number(settings, "temperature", None if thinks else TEMPERATURE[phase])
+    if temperature is not None:
+        arguments["temperature"] = temperature
     wish = _number(settings, "max_output_tokens", _number(settings, "maxOutputTokens", None))
     if wish is not None:
         arguments["max_tokens"] = max(1, int(wish) if most is None else min(int(wish), most))
-    arguments.update(_provider_arguments(provider_options, provider))
     return arguments
 
 
@@ -126,14 +132,16 @@ def prompt_messages(prompt: Iterable[PromptMessage], provider: str) -> list[Json
 
 
 def _content(content: str | list[JsonObject], provider: str) -> str | list[JsonObject]:
-    if isinstance(content, str) or provider in URL_PROVIDERS:
+    if isinstance(content, str):
         return content
-    return [{"type": "text", "text": NOT_SHOWN} if _is_remote(block) else block for block in content]
+    schemes = ("http:",) if provider in URL_PROVIDERS else ("http:", "https:")
+    return [{"type": "text", "text": NOT_SHOWN} if _stands_at(block, schemes) else block for block in content]
 
 
-def _is_remote(block: JsonObject) -> bool:
+def _stands_at(block: JsonObject, schemes: tuple[str, ...]) -> bool:
+    """Whether a content block points to a place with one of these schemes."""
     image, file = block.get("image_url"), block.get("file")
     places = [image.get("url") if isinstance(image, dict) else image]
     if isinstance(file, dict):
         places += [file.get("file_id"), file.get("file_data")]
-    return any(isinstance(place, str) and place.lower().startswith(("http:", "https:")) for place in places)
+    return any(isinstance(place, str) and place.strip().lower().startswith(schemes) for place in places)

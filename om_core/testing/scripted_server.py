@@ -40,8 +40,8 @@ class Reply:
 
     `text` is the answer; None: an answer without content; `choices=False`: an answer without choices. `body`, where
     given, is sent as it is; a `status` other than 200 without it makes an OpenAI error body of `text`. `delay_s` passes
-    before the first byte; `drip_s` between the bytes after it (streaming: between events). `hang` accepts and never answers, `drop` closes the connection
-    instead of answering.
+    before the first byte; `drip_s` between the bytes after it (streaming: between events). `hang` accepts and never
+    answers, `drop` closes the connection instead of answering.
     """
 
     text: str | None = ""
