@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from tests.support.servers import database_url, databases, module_database_url, redis_url, servers
-from tests.support.services import memory, scripted, scripted_services, services, settings, store
+from tests.support.brokers import redis_url
+from tests.support.fixtures import database_url, memory, servers, services, services_with, store
+from tests.support.services import scripted, settings
 
 __all__ = [
     "database_url",
-    "databases",
     "memory",
-    "module_database_url",
     "redis_url",
     "scripted",
-    "scripted_services",
     "servers",
     "services",
+    "services_with",
     "settings",
     "store",
 ]
