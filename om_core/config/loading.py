@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
 _SECRETS: Final = ("database_url", "database_admin_url", "redis_url", "flower_basic_auth")
+READ_ELSEWHERE: Final = ("OM_EMBEDDED_FAST", "OM_EMBEDDED_USER")
+"""Variables of `om_core.embedded`, which are no settings of the service."""
 _LOWERED: Final = ("auth", "log_level", "log_format")
 _NORMALISED: Final[dict[str, Callable[[str], str]]] = {
     "database_url": normalise_database_url,
@@ -175,7 +177,7 @@ def _complaint(error: PolicyError) -> str:
 
 def unknown_variables() -> list[str]:
     """A warning for each variable `OM_...` that no setting reads: a misspelt one would go unnoticed otherwise."""
-    known = [variable_of(name) for name in rules()] + [CONFIG_VARIABLE]
+    known = [*(variable_of(name) for name in rules()), CONFIG_VARIABLE, *READ_ELSEWHERE]
     warnings = []
     for name in sorted(os.environ):
         upper = name.upper()

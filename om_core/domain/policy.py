@@ -70,14 +70,14 @@ class ExtractorSpec:
 
 def _default_observer() -> PhaseModel:
     return PhaseModel(
-        settings={"temperature": 0.3, "max_output_tokens": 100_000},
+        settings={"max_output_tokens": 100_000},
         provider_options={"google": {"thinkingConfig": {"thinkingBudget": 215}}},
     )
 
 
 def _default_reflector() -> PhaseModel:
     return PhaseModel(
-        settings={"temperature": 0.0, "max_output_tokens": 100_000},
+        settings={"max_output_tokens": 100_000},
         provider_options={"google": {"thinkingConfig": {"thinkingBudget": 1024}}},
     )
 

@@ -37,7 +37,6 @@ class PhaseDefaults:
     """What a phase uses where the user says nothing; provider options replace, they are never merged."""
 
     path: str
-    temperature: float
     provider_options: JsonObject
 
 
@@ -147,14 +146,15 @@ def _limit(key: object, option: str) -> int:
 
 
 def _settings(phase: Mapping[str, Any], defaults: PhaseDefaults, *, by_size: bool, is_default: bool) -> JsonObject:
-    """Temperature and output limit; absent where the model's own shall apply."""
+    """Temperature and output limit as the user set them, and the reference's default limit.
+
+    The default temperature is not set here: it depends on the model that is called in the end (`om_core.llm.options`).
+    """
     path = f"{defaults.path}.model_settings"
     given = table(phase.get("model_settings", {}), path)
     settings: JsonObject = {}
     if "temperature" in given:
         settings["temperature"] = _temperature(given["temperature"], f"{path}.temperature")
-    elif not by_size:
-        settings["temperature"] = defaults.temperature
     if "max_output_tokens" in given:
         settings["max_output_tokens"] = values.tokens(given["max_output_tokens"], f"{path}.max_output_tokens")
     elif by_size or is_default:

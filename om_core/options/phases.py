@@ -15,12 +15,10 @@ from om_core.options.schema import Options, option_value
 
 _OBSERVER: Final = PhaseDefaults(
     path="observation",
-    temperature=0.3,
     provider_options={"google": {"thinkingConfig": {"thinkingBudget": 215}}},
 )
 _REFLECTOR: Final = PhaseDefaults(
     path="reflection",
-    temperature=0.0,
     provider_options={"google": {"thinkingConfig": {"thinkingBudget": 1024}}},
 )
 

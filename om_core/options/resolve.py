@@ -9,12 +9,13 @@ from om_core.domain.errors import PolicyError
 from om_core.domain.policy import DEFAULT_MODEL, JobPolicy, MemoryPolicy, RetrievalPolicy, Scope
 from om_core.options import values
 from om_core.options.phases import resolve_observation, resolve_reflection
-from om_core.options.schema import OPTIONS, OVERRIDES, Leaf, Options, normalise, option_value, table
+from om_core.options.schema import OVERRIDES, Kind, Leaf, Options, normalise, option_value, table
 
 HOOKS: Final = (
     "on_observation_start", "on_observation_end", "on_reflection_start", "on_reflection_end",
     "before_observation", "after_observation", "before_reflection", "after_reflection",
 )  # fmt: skip
+_HOOK: Final = Leaf(Kind.OBJECT)
 
 
 def resolve_policy(
@@ -112,6 +113,3 @@ def _check_hooks(value: object) -> None:
     for name, hook in hooks.items():
         if not callable(hook):
             raise PolicyError(f"hooks.{name}", hook, "a function")
-
-
-_HOOK: Final = Leaf(OPTIONS["hooks"].kind)  # type: ignore[union-attr]  # it is a leaf

@@ -107,9 +107,9 @@ def test_what_is_no_model_is_refused_by_name(value, option):
 
 
 @pytest.mark.parametrize(("options", "settings"), [
-    ({}, {"temperature": 0.3, "max_output_tokens": 100_000}),
-    ({"model": "default"}, {"temperature": 0.3, "max_output_tokens": 100_000}),
-    ({"model": "a/b"}, {"temperature": 0.3}),
+    ({}, {"max_output_tokens": 100_000}),
+    ({"model": "default"}, {"max_output_tokens": 100_000}),
+    ({"model": "a/b"}, {}),
     ({"model": LIMITS}, {"max_output_tokens": 100_000}),
 ])  # fmt: skip
 def test_default_settings_depend_on_how_the_model_was_chosen(options, settings):
@@ -117,7 +117,7 @@ def test_default_settings_depend_on_how_the_model_was_chosen(options, settings):
 
 
 def test_another_default_model_gets_no_output_limit_made_for_the_usual_one():
-    assert resolve_policy({}, default_model="a/d").reflection.model.settings == {"temperature": 0.0}
+    assert resolve_policy({}, default_model="a/d").reflection.model.settings == {}
 
 
 def test_provider_options_replace_the_default_and_are_never_merged():
