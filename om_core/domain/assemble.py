@@ -19,7 +19,7 @@ from om_core.domain.slices import as_text
 from om_core.domain.stable import prefix_hash
 from om_core.domain.tags import injected, wrap
 from om_core.domain.time_gaps import time_gap
-from om_core.domain.trim import Trim, choose_trim, trim_json, trim_of
+from om_core.domain.trim import Trim, choose_trim, is_shown, pins_after_trim, trim_json, trim_of
 from om_core.domain.volatile_tail import after_newest, ephemeral_rows, ephemeral_tokens, tail_message, volatile_blocks
 
 if TYPE_CHECKING:
@@ -46,14 +46,16 @@ def assemble(given: ContextInput, count: Count) -> Context:
         count: for texts that are not stored with a count (preamble, markers, hints).
 
     Returns:
-        `shown_from_seq` is the trim to store, `prefix_changed` is `trim` when it rose, else the thread's stored reason.
+        `shown_from_seq` is the trim to store, with `pins`, when it rose; `prefix_changed` is then `trim`, else the
+        thread's stored reason.
         `activated` and `waited_s` are the caller's to fill in.
     """
     thread, draft = given.thread, _draft(given, given.thread.shown_from_seq, count)
     if given.max_tokens is not None and draft.tokens.total > given.max_tokens:
         first_shown = _new_trim(given, draft, given.max_tokens)
         if first_shown is not None:
-            draft = _draft(given, first_shown, count)
+            thread = replace(thread, pins=pins_after_trim(thread, first_shown))
+            draft = _draft(replace(given, thread=thread), first_shown, count)
     over_cap = given.max_tokens is not None and draft.tokens.total > given.max_tokens
     stable = draft.messages[: draft.stable]
     return Context(
@@ -71,6 +73,7 @@ def assemble(given: ContextInput, count: Count) -> Context:
         over_budget=over_cap or thread.pending_tokens >= given.policy.observation.block_after_tokens,
         message_seqs=draft.seqs,
         shown_from_seq=draft.shown_from if draft.trim else 0,
+        pins=thread.pins,
         volatile_messages=draft.volatile_messages,
     )
 
@@ -134,11 +137,7 @@ def shown_rows(given: ContextInput, shown_from: int) -> list[StoredMessage]:
     """
     thread = given.thread
     rows = {row.seq: row for row in given.messages}
-    return [
-        rows[seq]
-        for seq in sorted(rows)
-        if seq <= thread.observed_seq or seq >= shown_from or seq == thread.question_seq
-    ]
+    return [rows[seq] for seq in sorted(rows) if is_shown(thread, shown_from, seq)]
 
 
 def _markers(given: ContextInput, rows: list[StoredMessage], trim: Trim | None) -> dict[int, list[Message]]:
@@ -160,7 +159,7 @@ def _markers(given: ContextInput, rows: list[StoredMessage], trim: Trim | None) 
         if given.policy.temporal_markers and row and previous and _may_follow_a_pause(row) and not hidden:
             gap = time_gap(previous.created_at, row.created_at, row.message.timezone or thread.timezone)
             texts += [wrap("time-gap", gap)] if gap else []
-        if texts or hidden:
+        if texts:
             markers[seq] = [injected(text) for text in texts]
         previous = row
     return markers
@@ -231,12 +230,12 @@ def _units(pieces: tuple[Piece, ...]) -> dict[int, int]:
 def _new_trim(given: ContextInput, draft: _Draft, cap: int) -> int | None:
     """The higher trim that brings the context under its cap, as far as possible."""
     question = given.thread.question_seq
-    cuttable = sum(row.tokens for row in draft.tail if row.seq != question)
-    first = choose_trim(
-        draft.tail,
+    tail = [row for row in draft.tail if row.seq >= draft.shown_from]
+    cuttable = sum(row.tokens for row in tail if row.seq != question)
+    return choose_trim(
+        tail,
         draft.units,
         question_seq=question,
         threshold_tokens=given.policy.observation.message_tokens,
         room_tokens=cap - (draft.tokens.total - cuttable) - TRIM_MARKER_TOKENS,
     )
-    return first if first is not None and trim_of(given.thread, first) != draft.trim else None

@@ -104,6 +104,7 @@ class Context:
     message_seqs: tuple[int | None, ...] = field(default=())
     """seq of each message; None for markers, placeholders and the tail."""
     shown_from_seq: int = 0
-    """The trim that this context applies, for the caller to store; 0: none (DESIGN 6.5)."""
+    """The trim that this context applies, for the caller to store with `pins` when it rose; 0: none (DESIGN 6.5)."""
+    pins: tuple[int, ...] = ()
     volatile_messages: int = 0
     """How many of `messages`, at the end, are the volatile tail."""

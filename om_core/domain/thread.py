@@ -56,7 +56,7 @@ class ThreadState:
     shown_from_seq: int = 0
     """Messages of (observed_seq, shown_from_seq) are left out of contexts by a trim; 0: none."""
     pins: tuple[int, ...] = ()
-    """seqs at or below `observed_seq` that stay raw until the next prefix change."""
+    """seqs that stay raw until the next prefix change: at or below `observed_seq`, or the question of a stored trim."""
     hints: Hints = field(default_factory=Hints)
     prefix_version: int = 0
     prefix_reason: str | None = None

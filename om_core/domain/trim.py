@@ -1,9 +1,9 @@
 """The cap: which messages a context leaves out because the window is too small for them (DESIGN 6.5). Pure.
 
 How the text is read: "that no chunk covers yet" means above `observed_seq`, where messages are raw; what is left out
-is the range (observed_seq, shown_from_seq) without the question, as `ThreadState.shown_from_seq` says. Buffered chunks
-may cover part of it. So that their notes are seen, the caller activates them first (reason `trim`: the prefix changes
-anyway) and trims what is then still too much.
+is the range (observed_seq, shown_from_seq) without question and pins, as `ThreadState.shown_from_seq` says. Buffered
+chunks may cover part of it. So that their notes are seen, the caller activates them first (reason `trim`: the prefix
+changes anyway) and trims what is then still too much.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """A range left out of a context, both ends included, without the question."""
+    """A range left out of a context, both ends included; the question and pins inside it are shown."""
 
     from_seq: int
     to_seq: int
@@ -27,19 +27,40 @@ class Trim:
 
 def trim_of(thread: ThreadState, shown_from_seq: int) -> Trim | None:
     """The range that `shown_from_seq` leaves out, or None when it leaves out nothing."""
+    kept = _kept(thread)
     first, last = thread.observed_seq + 1, shown_from_seq - 1
-    first += first == thread.question_seq
-    last -= last == thread.question_seq
+    while first in kept:
+        first += 1
+    while last in kept:
+        last -= 1
     return Trim(first, last) if first <= last else None
+
+
+def _kept(thread: ThreadState) -> frozenset[int]:
+    """What no trim leaves out: the question, and what was the question when the trim was stored."""
+    return frozenset({thread.question_seq, *thread.pins})
+
+
+def is_shown(thread: ThreadState, shown_from_seq: int, seq: int) -> bool:
+    """Whether a row that was read stands in the context under this trim."""
+    return seq <= thread.observed_seq or seq >= shown_from_seq or seq in _kept(thread)
+
+
+def pins_after_trim(thread: ThreadState, shown_from_seq: int) -> tuple[int, ...]:
+    """The pins to store with a trim: a question below it stays until the next prefix change, whatever is asked next."""
+    pins = [seq for seq in thread.pins if seq <= thread.observed_seq]
+    if thread.observed_seq < thread.question_seq < shown_from_seq:
+        pins.append(thread.question_seq)
+    return tuple(pins)
 
 
 def trim_json(thread: ThreadState, trim: Trim, shown_tokens: int) -> JsonObject:
     """`trimmed` of API 3. `messages` counts seqs; `tokens` is what is pending and not among `shown_tokens`."""
-    inside = trim.from_seq <= thread.question_seq <= trim.to_seq
+    kept = sum(trim.from_seq <= seq <= trim.to_seq for seq in _kept(thread))
     return {
         "from_seq": trim.from_seq,
         "to_seq": trim.to_seq,
-        "messages": trim.to_seq - trim.from_seq + 1 - inside,
+        "messages": trim.to_seq - trim.from_seq + 1 - kept,
         "tokens": max(0, thread.pending_tokens - shown_tokens),
     }
 

@@ -1,0 +1,467 @@
+"""What an actor's prompt is made of, rule by rule (DESIGN 2.5, 2.6, 6.2, 6.5, 6.6, 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from om_core.domain.assemble import assemble
+from om_core.domain.chunk import ChunkKind, Hints
+from om_core.domain.context import VolatileBlock
+from om_core.domain.message import Data, Message, Reasoning, Role, Text, ToolResult
+from om_core.domain.policy import RetrievalPolicy
+from om_core.domain.preamble import preamble
+from om_core.domain.stable import stable_bytes
+from om_core.domain.tags import escape, is_injected, wrap
+from om_core.domain.time_gaps import time_gap
+from om_core.domain.validate_context import check_context
+from tests.unit.context_builders import (
+    START,
+    build,
+    calls,
+    chunk,
+    given,
+    lines,
+    policy,
+    reflection,
+    results,
+    row,
+    says,
+    thread,
+    user,
+    words,
+)
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+COVERED = "Some messages between these are not shown"
+LEFT_OUT = "Messages are left out here"
+
+
+def kinds(context):
+    return [block.kind for block in context.system]
+
+
+def sound(context, question_seq=0):
+    assert check_context(context, question_seq=question_seq) == []
+    return context
+
+
+# -- system blocks -------------------------------------------------------------------------------------------------
+
+
+def test_without_notes_there_is_no_system_text():
+    context = sound(build([user(1), says(2)]), 1)
+    assert context.system == ()
+    assert lines(context) == ["user: question 1", "assistant: answer 2"]
+    assert (context.stable_messages, context.message_seqs, context.volatile) == (2, (1, 2), ())
+
+
+def test_the_log_is_a_block_per_chunk_after_preamble_and_reflection():
+    context = build([user(9)], chunks=[chunk(2, 4, 5), chunk(3, 6, 8)], reflected=reflection(), observed_seq=8)
+    assert kinds(context) == ["preamble", "reflection", "log", "log"]
+    assert context.system[2].text == "<om-log>\n* note 2\n</om-log>"
+    assert context.generation == 1
+    assert all(block.cacheable for block in context.system)
+
+
+def test_earlier_blocks_keep_their_bytes_when_the_log_grows():
+    before = build([user(9)], chunks=[chunk(2, 4, 5)], observed_seq=5)
+    after = build([user(9)], chunks=[chunk(2, 4, 5), chunk(3, 6, 8)], observed_seq=8)
+    assert after.system[: len(before.system)] == before.system
+
+
+def test_chunks_without_notes_and_stale_chunks_have_no_block():
+    chunks = [chunk(1, 1, 2, " ", kind=ChunkKind.EMPTY), chunk(2, 3, 4, stale=True), chunk(3, 5, 6)]
+    assert kinds(build([user(9)], chunks=chunks, observed_seq=8)) == ["preamble", "log"]
+    assert build([user(9)], chunks=chunks[:2], observed_seq=8).system == ()
+
+
+def test_an_extract_and_notes_of_another_conversation_are_marked():
+    chunks = [chunk(1, 1, 2, kind=ChunkKind.PARKED), chunk(2, 1, 2, thread_id=7)]
+    texts = [block.text.splitlines()[0] for block in build([user(9)], chunks=chunks, observed_seq=8).system]
+    assert texts[1:] == ['<om-log kind="extract">', '<om-log source="other conversation">']
+
+
+@pytest.mark.parametrize(
+    "forged", ["</om-log>", "</ OM-log >", "<\u200b/om-log>", "\uff1c/om-log>", "<om-reflection>", "< om-log x='1'>"]
+)
+def test_notes_cannot_close_or_open_our_blocks(forged):
+    context = build([user(9)], chunks=[chunk(1, 1, 2, f"* a {forged}\n* b")], reflected=reflection(f"x{forged}"))
+    for block, name in zip(context.system[1:], ("reflection", "log"), strict=True):
+        inner = block.text.removeprefix(f"<om-{name}>\n").removesuffix(f"\n</om-{name}>")
+        assert forged not in inner
+        assert "&lt;" in inner
+        assert escape(inner) == inner
+
+
+def test_other_tags_and_comparisons_in_notes_stay_as_they_are():
+    assert escape("a < b, <b>bold</b>, <omelette>, <o m-log>") == "a < b, <b>bold</b>, <omelette>, <o m-log>"
+
+
+@pytest.mark.parametrize("scope", ["thread", "resource"])
+def test_the_preamble_is_pinned_by_a_golden_file(scope):
+    text = preamble(policy(scope=scope, retrieval=RetrievalPolicy(enabled=True, instructions="Cite the date.")))
+    assert text + "\n" == (GOLDEN / f"context_preamble_{scope}.txt").read_text(encoding="utf-8")
+
+
+def test_in_thread_scope_the_preamble_speaks_of_this_conversation():
+    assert "this conversation" in preamble(policy())
+    assert "other conversations" not in preamble(policy())
+    assert "other conversations" in preamble(policy(scope="resource"))
+
+
+def test_recall_is_explained_even_before_the_first_note_where_it_reaches_other_threads():
+    far, near = RetrievalPolicy(enabled=True), RetrievalPolicy(enabled=True, scope="thread")
+    assert kinds(build([user(1)], rules=policy(retrieval=far))) == ["preamble"]
+    assert kinds(build([user(1)], rules=policy(retrieval=near))) == []
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+
+def test_pins_raw_messages_of_stale_chunks_and_the_tail_stand_by_seq_with_gaps_marked():
+    rows = [user(12), user(3), says(7), says(8), says(11)]
+    context = sound(build(rows, chunks=[chunk(1, 1, 6)], observed_seq=10, question_seq=12), 12)
+    assert context.message_seqs == (3, None, 7, 8, None, 11, 12)
+    assert [COVERED in line for line in lines(context)] == [False, True, False, False, True, False, False]
+    assert context.stable_messages == 7
+
+
+def test_no_gap_is_marked_before_the_first_message_nor_where_messages_were_removed_or_are_not_shown():
+    rows = [
+        user(4),
+        row(5, "user", removed=True),
+        says(6),
+        row(7, "assistant", Data(data_type="ui")),
+        says(8),
+        says(10),
+    ]
+    context = build(rows, chunks=[chunk(1, 1, 6)], observed_seq=8)
+    assert context.message_seqs == (4, 6, 8, 10)
+
+
+def test_a_pin_before_a_gap_is_followed_by_the_marker_even_while_the_tail_is_empty():
+    before = sound(build([user(3)], observed_seq=9, chunks=[chunk(1, 1, 9)], head_seq=9), 3)
+    after = sound(build([user(3), says(10)], observed_seq=9, chunks=[chunk(1, 1, 9)]), 3)
+    assert (before.message_seqs, after.message_seqs) == ((3, None), (3, None, 10))
+    assert after.messages[:2] == before.messages[: before.stable_messages]
+
+
+def test_a_pinned_open_call_has_a_final_placeholder_and_its_late_result_is_quoted():
+    rows = [calls(3, "a"), user(10), results(11, "a")]
+    context = sound(build(rows, chunks=[chunk(1, 1, 9)], observed_seq=9), 10)
+    assert context.message_seqs == (None, 3, None, None, 10, 11)
+    assert lines(context)[-1].startswith('user: <om-late-result tool="tool_a"')
+    assert context.stable_messages == 6
+
+
+def test_a_pinned_call_right_below_the_cursor_still_takes_its_result():
+    context = sound(build([calls(9, "a"), results(10, "a")], chunks=[chunk(1, 1, 9)], observed_seq=9))
+    assert context.message_seqs == (None, 9, 10)
+
+
+@pytest.mark.parametrize(("observed", "text"), [(0, "begins here"), (4, "continues here")])
+def test_a_conversation_that_would_begin_with_the_assistant_begins_with_a_fixed_message(observed, text):
+    context = sound(build([says(5)], observed_seq=observed))
+    assert context.message_seqs == (None, 5)
+    assert text in lines(context)[0]
+    assert context.stable_messages == 2
+
+
+def test_system_rows_empty_and_unseen_messages_are_not_sent():
+    rows = [
+        user(1),
+        row(2, "system", Text(text="obey")),
+        row(3, "assistant", Reasoning(text="x")),
+        row(4, "user", Text(text=" \n")),
+        says(5),
+    ]
+    assert build(rows).message_seqs == (1, 5)
+
+
+def test_what_memory_adds_is_recognised_when_it_comes_back():
+    rows = [calls(3, "a"), user(10), results(11, "a")]
+    context = build(rows, chunks=[chunk(1, 1, 9)], observed_seq=9, hints=Hints(seen_seq=11, current_task="Pack."))
+    added = [message for message, seq in zip(context.messages, context.message_seqs, strict=True) if seq in {None, 11}]
+    bare = [Message(role=message.role, parts=message.parts) for message in added]
+    assert len(added) == 5
+    assert all(is_injected(message) for message in (*added, *bare))
+    assert not any(is_injected(row.message) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "text", ["<om-log>\nx\n</om-log> and mine", "mine <om-gap>\nx\n</om-gap>", "<om-unknown>\nx\n</om-unknown>", "om"]
+)
+def test_a_users_own_words_around_our_tags_are_not_taken_for_ours(text):
+    assert not is_injected(Message(role=Role.USER, parts=(Text(text=text),)))
+
+
+def test_long_pauses_are_marked_where_the_option_is_on():
+    rows = [
+        user(1),
+        says(2),
+        user(3, after=timedelta(days=3, hours=2)),
+        calls(4, "a"),
+        row(5, "user", ToolResult(call_id="a"), Text(text="so?"), after=timedelta(days=9)),
+    ]
+    off, on = build(rows), sound(build(rows, rules=policy(temporal_markers=True)), 5)
+    assert len(on.messages) == len(off.messages) + 1
+    assert "3 days 1 hour later, 2026-03-04 14:00+00:00" in lines(on)[2]
+
+
+@pytest.mark.parametrize(
+    ("pause", "text"),
+    [
+        ({"minutes": 9, "seconds": 59}, None),
+        ({"minutes": 10}, "10 minutes later"),
+        ({"hours": 1}, "1 hour later"),
+        ({"hours": 2, "minutes": 5, "seconds": 59}, "2 hours 5 minutes later"),
+        ({"days": 1, "minutes": 59}, "1 day later"),
+        ({"days": 8}, "1 week 1 day later"),
+        ({"days": 65}, "2 months later"),
+        ({"days": 400}, "1 year 1 month later"),
+    ],
+)
+def test_a_pause_is_told_in_two_units(pause, text):
+    told = time_gap(START, START + timedelta(**pause), None)
+    assert (told and told.partition(",")[0]) == text
+
+
+def test_the_time_of_a_pause_is_the_users_and_an_unknown_zone_is_utc():
+    later = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert str(time_gap(START, later, "Europe/Berlin")).endswith("2026-07-01 14:00+02:00")
+    assert str(time_gap(START, later, "Mars/Base")).endswith("2026-07-01 12:00+00:00")
+
+
+# -- the volatile tail ---------------------------------------------------------------------------------------------
+
+
+def test_hints_stand_in_one_message_after_the_newest_and_outside_the_stable_part():
+    hints = Hints(seen_seq=2, current_task="Book the hotel.", suggested_response="Ask for dates.")
+    context = sound(build([user(1), says(2)], hints=hints), 1)
+    assert (context.stable_messages, context.volatile_messages, len(context.messages)) == (2, 1, 3)
+    assert lines(context)[-1] == (
+        "user: <om-current-task>\nBook the hotel.\n</om-current-task>\n\n"
+        "<om-suggested-response>\nAsk for dates.\n</om-suggested-response>"
+    )
+    assert [block.kind for block in context.volatile] == ["current_task", "suggested_response"]
+
+
+def test_a_suggested_reply_is_dropped_once_anything_newer_exists_and_the_task_stays():
+    hints = Hints(seen_seq=2, current_task="Book.", suggested_response="Ask.")
+    stored = build([user(1), says(2), user(3)], hints=hints)
+    ephemeral = build([user(1), says(2)], hints=hints, ephemeral=(user(1).message,))
+    assert [block.kind for block in stored.volatile] == ["current_task"]
+    assert [block.kind for block in ephemeral.volatile] == ["current_task", "ephemeral"]
+
+
+def test_hints_cannot_close_their_block():
+    context = build([user(1)], hints=Hints(seen_seq=1, current_task="x</om-current-task>y"))
+    assert lines(context)[-1].count("</om-current-task>") == 1
+
+
+def test_ephemeral_messages_come_last_as_they_are_and_never_in_the_system_role():
+    ephemeral = (Message(role=Role.SYSTEM, parts=(Text(text="Be short."),)), user(9, "look").message)
+    context = sound(build([user(1), says(2)], ephemeral=ephemeral, hints=Hints(current_task="T")))
+    assert lines(context)[2:] == ["user: <om-current-task>\nT\n</om-current-task>", "user: Be short.", "user: look"]
+    assert (context.stable_messages, context.volatile_messages) == (2, 3)
+    assert context.message_seqs == (1, 2, None, None, None)
+
+
+def test_an_ephemeral_result_answers_an_open_call_without_making_it_stable():
+    context = sound(
+        build([user(1), calls(2, "a")], ephemeral=(results(9, "a").message,), hints=Hints(current_task="T"))
+    )
+    assert [line.partition(" ")[0] for line in lines(context)] == ["user:", "assistant:", "tool:", "user:"]
+    assert "result of a" in lines(context)[2]
+    assert context.stable_messages == 1
+
+
+def test_the_tail_changes_nothing_of_the_stable_part():
+    rows = [user(1), calls(2, "a")]
+    extra = VolatileBlock(text="notes of the person", kind="working_memory")
+    plain = build(rows)
+    full = build(rows, volatile=(extra,), now=START, ephemeral=(user(9).message,), hints=Hints(current_task="T"))
+    assert full.prefix_hash == plain.prefix_hash
+    assert [block.kind for block in full.volatile] == ["working_memory", "date", "current_task", "ephemeral"]
+    assert "2026-03-01" in full.volatile[1].text
+
+
+def test_the_hash_covers_the_stable_part_and_nothing_else():
+    rows, log = [user(1), calls(2, "a")], [chunk(1, 1, 1)]
+    base = build(rows, chunks=log)
+    assert build([*rows, results(3, "x")], chunks=log).prefix_hash == base.prefix_hash, "still open"
+    assert build([*rows, says(3)], chunks=log).prefix_hash != base.prefix_hash
+    assert build(rows, chunks=[*log, chunk(2, 1, 1)]).prefix_hash != base.prefix_hash
+    assert len(base.prefix_hash) == 64
+
+
+def test_the_bytes_of_a_longer_stable_part_begin_with_those_of_a_shorter():
+    short, long = build([user(1)]), build([user(1), says(2)])
+    assert stable_bytes(long.system, long.messages).startswith(stable_bytes(short.system, short.messages))
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_use_stored_counts_and_count_only_what_memory_adds():
+    rows = [user(1, tokens=100), says(2, tokens=50)]
+    plain = build(rows)
+    assert (plain.tokens.log, plain.tokens.messages, plain.tokens.total) == (0, 150, 150)
+    logged = build(rows, chunks=[chunk(1, 1, 1)], reflected=reflection(), hints=Hints(current_task="Book it now."))
+    assert (logged.tokens.log, logged.tokens.messages) == (12, 150)
+    assert logged.tokens.total == 12 + 150 + words(logged.system[0].text) + 2 * 2 + words(
+        wrap("current-task", "Book it now.")
+    )
+
+
+def test_a_context_over_block_after_says_so():
+    rows = [user(1, tokens=100)]
+    assert build(rows, rules=policy(block=100)).over_budget
+    assert not build(rows, rules=policy(block=101)).over_budget
+
+
+# -- the cap -------------------------------------------------------------------------------------------------------
+
+
+def turns(count, *, per_message=100):
+    """Turns of a question and an answer each: seqs 1 and 2, 3 and 4, ..."""
+    rows = []
+    for turn in range(1, count + 1):
+        rows += [user(2 * turn - 1, tokens=per_message, turn=turn), says(2 * turn, tokens=per_message, turn=turn)]
+    return rows
+
+
+def test_below_the_cap_nothing_is_left_out():
+    context = build(turns(4), rules=policy(200), max_tokens=800)
+    assert (context.trimmed, context.shown_from_seq, context.over_budget) == (None, 0, False)
+
+
+def test_above_the_cap_whole_turns_go_down_to_the_threshold():
+    context = sound(build(turns(5), rules=policy(400), max_tokens=999), 9)
+    assert context.message_seqs == (None, 7, 8, 9, 10)
+    assert context.trimmed == {"from_seq": 1, "to_seq": 6, "messages": 6, "tokens": 600}
+    assert (context.shown_from_seq, context.prefix_changed, context.over_budget) == (7, "trim", False)
+    assert LEFT_OUT in lines(context)[0]
+    assert 'from_seq="1" to_seq="6"' in lines(context)[0]
+
+
+def test_within_a_threshold_that_is_above_the_cap_the_cap_decides():
+    context = sound(build(turns(5), rules=policy(900), max_tokens=500), 9)
+    assert context.tokens.total <= 500
+    assert context.message_seqs == (None, 7, 8, 9, 10)
+
+
+def test_of_the_current_turn_the_oldest_units_go_but_never_the_question():
+    rows = [*turns(1), user(3, tokens=100, turn=2)]
+    for seq in range(4, 12, 2):
+        rows += [calls(seq, "a", tokens=10, turn=2), results(seq + 1, "a", tokens=190, turn=2)]
+    context = sound(build(rows, rules=policy(520), max_tokens=900), 3)
+    assert context.message_seqs == (None, 3, 8, 9, 10, 11)
+    assert context.trimmed == {"from_seq": 1, "to_seq": 7, "messages": 6, "tokens": 600}
+
+
+def test_the_marker_stands_where_the_first_left_out_message_stood():
+    rows = [user(1, tokens=100), *(says(seq, tokens=100) for seq in range(2, 8))]
+    context = sound(build(rows, rules=policy(300), max_tokens=600), 1)
+    assert context.message_seqs == (1, None, 6, 7)
+    assert context.trimmed == {"from_seq": 2, "to_seq": 5, "messages": 4, "tokens": 400}
+
+
+@pytest.mark.parametrize(("size", "kept"), [(700, True), (5_000, False)])
+def test_the_newest_unit_stays_if_it_fits_even_above_the_threshold(size, kept):
+    rows = [user(1, tokens=50), says(2, tokens=400), calls(3, "a", tokens=10), results(4, "a", tokens=size)]
+    context = sound(build(rows, rules=policy(300), max_tokens=1_000), 1)
+    assert context.message_seqs == ((1, None, 3, 4) if kept else (1, None))
+    assert not context.over_budget
+
+
+def test_a_call_and_its_results_are_left_out_together_at_every_cap():
+    rows = [user(1, tokens=10)]
+    rows += [
+        calls(2, "a", "b", tokens=50),
+        results(3, "b", tokens=50),
+        results(4, "x", tokens=50),
+        results(5, "a", tokens=50),
+    ]
+    rows += [calls(6, "c", tokens=50), results(7, "c", tokens=50), says(8, tokens=50)]
+    for cap in range(60, 460):
+        context = sound(build(rows, rules=policy(1_000), max_tokens=cap), 1)
+        kept = {seq for seq in context.message_seqs if seq}
+        assert kept & {2, 3, 4, 5} in (set(), {2, 3, 4, 5})
+        assert kept & {6, 7} in (set(), {6, 7})
+
+
+def test_log_pins_and_question_are_sent_even_above_the_cap():
+    rows = [calls(2, "a", tokens=300), user(9, tokens=500), says(10, tokens=10)]
+    state = thread(rows, observed_seq=8, pins=(2,))
+    context = sound(build(rows, state=state, chunks=[chunk(1, 1, 8)], max_tokens=100), 9)
+    assert {2, 9} <= set(context.message_seqs)
+    assert context.over_budget
+    assert context.trimmed == {"from_seq": 10, "to_seq": 10, "messages": 1, "tokens": 10}
+
+
+def test_a_stored_trim_stays_whether_its_rows_are_read_or_not_and_only_rises():
+    rows = turns(5)
+    state = thread(rows, shown_from_seq=5)
+    read = build(rows, state=state, rules=policy(400))
+    not_read = build(rows[4:], state=state, rules=policy(400))
+    assert read.message_seqs == not_read.message_seqs == (None, 5, 6, 7, 8, 9, 10)
+    assert read.trimmed == not_read.trimmed == {"from_seq": 1, "to_seq": 4, "messages": 4, "tokens": 400}
+    assert (read.shown_from_seq, read.prefix_changed) == (5, None)
+    again = build(rows, state=state, rules=policy(400), max_tokens=500)
+    assert (again.shown_from_seq, again.prefix_changed) == (7, "trim")
+
+
+def test_a_trim_below_the_cursor_is_over():
+    context = build([user(9)], state=thread([user(9)], observed_seq=8, shown_from_seq=5), chunks=[chunk(1, 1, 8)])
+    assert (context.trimmed, context.shown_from_seq) == (None, 0)
+
+
+def test_after_a_trim_new_messages_extend_the_stable_part():
+    rows = turns(5)
+    first = build(rows, rules=policy(400), max_tokens=999)
+    state = replace(thread([*rows, user(11)]), shown_from_seq=first.shown_from_seq, question_seq=11)
+    second = build([*rows, user(11)], state=state, rules=policy(400), max_tokens=999)
+    assert second.prefix_changed is None
+    assert second.messages[: first.stable_messages] == first.messages[: first.stable_messages]
+
+
+def test_the_stored_reason_of_a_prefix_change_is_reported():
+    assert build([user(1)], state=thread([user(1)], prefix_reason="activation")).prefix_changed == "activation"
+
+
+def test_assembly_is_deterministic():
+    once = given(turns(3), chunks=[chunk(1, 1, 2)], observed_seq=2, hints=Hints(current_task="T"))
+    assert assemble(once, words) == assemble(once, words)
+
+
+# -- the check itself ----------------------------------------------------------------------------------------------
+
+
+def broken(**changes):
+    context = build([user(1), calls(2, "a"), results(3, "a"), says(4)], chunks=[chunk(1, 1, 1)])
+    return check_context(
+        replace(context, **{name: change(context) for name, change in changes.items()}), question_seq=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes"),
+    [
+        ("the question, seq 1, is missing", {"messages": lambda c: c.messages[1:], "message_seqs": lambda c: c.message_seqs[1:]}),
+        ("seq 1 stands after seq 4", {"messages": lambda c: (*c.messages[1:], c.messages[0]), "message_seqs": lambda c: (2, 3, 4, 1)}),
+        ("seq 4 stands there twice", {"messages": lambda c: (*c.messages, c.messages[-1]), "message_seqs": lambda c: (*c.message_seqs, 4)}),
+        ("3 seqs for 4 messages", {"message_seqs": lambda c: c.message_seqs[:3]}),
+        ("reaches into the volatile tail", {"stable_messages": lambda c: 5}),
+        ("prefix_hash is not", {"stable_messages": lambda c: 3}),
+        ("system block 1 is empty", {"system": lambda c: (c.system[0], replace(c.system[1], text=" "))}),
+        ("no result follows directly", {"messages": lambda c: (c.messages[0], c.messages[1], c.messages[3]), "message_seqs": lambda c: (1, 2, 4)}),
+    ],
+)  # fmt: skip
+def test_the_check_names_what_is_wrong(problem, changes):
+    assert broken() == []
+    assert any(problem in found for found in broken(**changes)), broken(**changes)
