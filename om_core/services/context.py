@@ -216,7 +216,7 @@ def _material(tx: Transaction, services: Services, state: _State, request: Conte
         policy=state.policy,
         reflection=tx.reflections.get(memory.id, memory.generation) if memory.generation else None,
         chunks=tx.chunks.log(memory.id, memory.reflected_position),
-        messages=_messages(tx, state.snapshot),
+        messages=raw_messages(tx, state.snapshot),
         ephemeral=request.ephemeral,
         max_tokens=request.max_tokens or model_cap(services, request.model),
     )
@@ -241,7 +241,7 @@ def model_cap(services: Services, model: str | None) -> int | None:
     return None if window is None else int(window * 0.8)
 
 
-def _messages(tx: Transaction, snapshot: Snapshot) -> tuple[StoredMessage, ...]:
+def raw_messages(tx: Transaction, snapshot: Snapshot) -> tuple[StoredMessage, ...]:
     """Pins and everything after the cursor; below a stored trim only pins and the question."""
     thread = snapshot.thread
     after = max(thread.observed_seq, thread.shown_from_seq - 1)
