@@ -49,10 +49,10 @@ class Servers:
             connection.close()
 
     @contextmanager
-    def new_database(self) -> Iterator[str]:
-        """URL of a fresh copy of the migrated template; dropped at the end."""
+    def new_database(self, *, template: str = TEMPLATE) -> Iterator[str]:
+        """URL of a fresh copy of the migrated template (or another one); dropped at the end."""
         name = f"t_{uuid.uuid4().hex[:12]}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY wal_log")
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
         try:
             yield self.database_url(name)
         finally:
