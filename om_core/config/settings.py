@@ -61,6 +61,8 @@ class Settings:
     lease_s: Annotated[float, _SECONDS] = 60.0
     sweep_s: Annotated[float, _SECONDS] = 2.0
     worker_concurrency: Annotated[int, _THREADS] = 64
+    shutdown_s: Annotated[float, _SECONDS] = 25.0
+    """How long a worker lets running jobs finish after SIGTERM; it exits at most 5 s later."""
     tenant: Annotated[str, _TENANT] = "default"
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], _LEVEL] = "info"
     log_format: Annotated[Literal["json", "console"], _FORMAT] = "console"

@@ -1,0 +1,151 @@
+"""One worker process: services, the runner of jobs, the sweep; and how they end.
+
+It lives outside Celery's own start and stop, so that jobs get done while there is no broker at all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Final
+
+from om_core.bootstrap import build_services, find_dispatcher
+from om_core.services.run_jobs import JobRunner
+from om_core.services.sweep import Sweeper
+from om_core.telemetry import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from om_core.bootstrap import Located
+    from om_core.config import Settings
+    from om_core.services.deps import Services
+
+log = get_logger("om.worker")
+
+ABANDON_S: Final = 3.0
+"""How long cancelled jobs may take to hand themselves back."""
+EXIT_S: Final = 5.0
+"""After the time for shutdown and this, the process is ended by force, say out of a connection that hangs."""
+
+
+class WorkerRuntime:
+    """Does the jobs of one process until it is told to stop.
+
+    Args:
+        services: with the dispatcher that rings the others.
+        queues: what this worker works on.
+        slots: jobs at a time.
+        sweep_s: mean seconds between two sweeps.
+        shutdown_s: how long running jobs may take to finish after SIGTERM.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        name: str,
+        queues: Sequence[str],
+        slots: int,
+        sweep_s: float,
+        shutdown_s: float,
+    ) -> None:
+        self.name = name
+        self._services = services
+        self._shutdown_s = shutdown_s
+        self._runner = JobRunner(services)
+        self._sweeper = Sweeper(
+            services, self._runner, name=name, queues=queues, slots=slots, period_s=sweep_s, version=_version()
+        )
+        self._stopping = threading.Event()
+        self._hurry = threading.Event()
+        self._stopped = threading.Event()
+        self._started = False
+
+    def start(self) -> None:
+        """Begin to sweep, and be ready to run jobs."""
+        self._started = True
+        threading.Thread(target=self._end_when_told, name="om-drain", daemon=True).start()
+        self._sweeper.start()
+        log.info("worker started", worker=self.name, owner=self._services.owner)
+
+    def run(self, queue: str, job_id: int) -> str | None:
+        """What a task does: the rung job, or the best due job of its queue."""
+        return self._runner.run(queue, job_id)
+
+    def begin_stop(self, *, hurry: bool = False) -> None:
+        """Claim nothing more; end when the running jobs have (`hurry`: cancel them). Returns at once, signal-safe."""
+        if hurry:
+            self._hurry.set()
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """As `begin_stop`, and wait for the end."""
+        self.begin_stop()
+        if self._started:
+            self._stopped.wait(self._shutdown_s + EXIT_S)
+
+    def _end_when_told(self) -> None:
+        self._stopping.wait()
+        deadline = time.monotonic() + self._shutdown_s + EXIT_S
+        try:
+            self._end()
+        except Exception as error:  # the process has to end all the same; leases expire
+            log.warning("shutdown failed", error=str(error)[:300])
+        self._stopped.set()
+        threading.Event().wait(max(0.0, deadline - time.monotonic()))
+        log.warning("exit forced", worker=self.name)
+        os._exit(0)
+
+    def _end(self) -> None:
+        """Stop claiming, wait for running jobs, cancel the rest (their jobs go back to the queue), let go."""
+        self._runner.drain(0.0)
+        log.info("worker stopping", worker=self.name, running=self._runner.running)
+        self._sweeper.stop()
+        if not self._finished():
+            log.warning("jobs handed back", worker=self.name, running=self._runner.running)
+            self._runner.abandon()
+            self._runner.drain(ABANDON_S)
+        self._runner.close()
+        self._services.dispatcher.close()
+        self._services.store.close()
+        log.info("worker stopped", worker=self.name, running=self._runner.running)
+
+    def _finished(self) -> bool:
+        """Wait for the running jobs, unless there is no time; whether all have ended."""
+        deadline = time.monotonic() + self._shutdown_s
+        while not self._runner.drain(0.1):
+            if self._hurry.is_set() or time.monotonic() >= deadline:
+                return False
+        return True
+
+
+def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str], slots: int) -> WorkerRuntime:
+    """A runtime over these servers.
+
+    Raises:
+        SetupError: the database is not migrated, or the key of a model is missing.
+    """
+    dispatcher = find_dispatcher(located.redis_url)
+    services = build_services(settings, located, dispatcher=dispatcher, model_required=True)
+    name = f"{socket.gethostname()}:{os.getpid()}"
+    services = replace(services, owner=f"{name}:{services.owner}")
+    return WorkerRuntime(
+        services,
+        name=services.owner,
+        queues=queues,
+        slots=slots,
+        sweep_s=settings.sweep_s,
+        shutdown_s=settings.shutdown_s,
+    )
+
+
+def _version() -> str:
+    try:
+        return version("om-pipeline")
+    except PackageNotFoundError:
+        return ""
