@@ -1,0 +1,96 @@
+"""The HTTP application (API 3)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI
+
+from api import errors
+from api.deps import ApiState
+from api.guards import RequestGuard
+from api.routes import contexts, health, jobs, messages, notes, threads, work
+from api.schemas.answers import Problem
+from om_core.domain.errors import SetupError
+from om_core.services.waiting import JobWaiter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from om_core.services.deps import Services
+
+ROUTERS: Final = (
+    threads.router,
+    messages.router,
+    contexts.router,
+    notes.router,
+    work.router,
+    jobs.router,
+    health.router,
+)
+DESCRIPTION: Final = (
+    "Long memory for LLM agents. Store each step of a conversation, and get back the prompt to send next. "
+    "Errors are problem documents (RFC 9457); lists are `{items, next_cursor}`; times are RFC 3339 with Z."
+)
+
+
+def create_app(services: Services, *, auth: str) -> FastAPI:
+    """The application over services that the caller built and closes.
+
+    Args:
+        services: the adapters; the application ends only its own job poller.
+        auth: `keys`, or `off` (the caller makes sure that only loopback addresses are served:
+            `om_core.config.check_auth_binding`).
+
+    Raises:
+        SetupError: `auth` is neither.
+    """
+    if auth not in {"keys", "off"}:
+        msg = f"OM_AUTH = {auth!r} is not allowed: keys or off"
+        raise SetupError(msg)
+    waiter = JobWaiter(services.store)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.om_probes = health.probe_limiter()
+        yield
+        waiter.close()
+
+    app = FastAPI(
+        title="Observational Memory",
+        description=DESCRIPTION,
+        version=_version(),
+        lifespan=lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.om = ApiState(services=services, waiter=waiter, auth=auth)
+    app.add_middleware(RequestGuard)
+    errors.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Add the problem document to the components of the OpenAPI document."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        inner = schema.pop("$defs", {})
+        document["components"].setdefault("schemas", {}).update({**inner, "Problem": schema})
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _version() -> str:
+    try:
+        return version("om-pipeline")
+    except PackageNotFoundError:
+        return "0"

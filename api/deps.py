@@ -1,0 +1,163 @@
+"""What routes are given: the memory of the request's tenant, and checked parameters.
+
+A `/v1` request is authenticated, and its query parameters are checked, before its body is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, cast
+
+from fastapi import Depends, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from api.errors import FieldError, ForbiddenError, InvalidRequestError, UnauthorizedError
+from om_core.domain.errors import InvalidInputError
+from om_core.memory import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from fastapi.dependencies.models import Dependant
+    from starlette.responses import Response
+
+    from om_core.services.deps import Services
+    from om_core.services.waiting import JobWaiter
+
+DEFAULT_TENANT: Final = "default"
+KEY_PREFIX: Final = "om_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiState:
+    """What the application holds for its routes, as `app.state.om`."""
+
+    services: Services
+    waiter: JobWaiter
+    auth: str
+
+
+class FoundKey(Protocol):
+    """What `store.system.key(hash)` answers: whose key it is, and to what it is narrowed."""
+
+    tenant_id: str
+    resource_id: str | None
+    thread: str | None
+    read_only: bool
+
+
+def state_of(request: Request) -> ApiState:
+    return cast("ApiState", request.app.state.om)
+
+
+bearer = HTTPBearer(auto_error=False, scheme_name="key", description="`Authorization: Bearer om_…` (`om keys create`)")
+
+
+async def get_memory(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)] = None
+) -> Memory:
+    """Memory of the tenant that `KeyedRoute` found. The bearer scheme is named here for the OpenAPI document only."""
+    state = state_of(request)
+    return Memory(state.services, request.state.tenant, waiter=state.waiter)
+
+
+async def get_waiter(request: Request) -> JobWaiter:
+    return state_of(request).waiter
+
+
+MemoryDep = Annotated[Memory, Depends(get_memory)]
+
+
+async def find_tenant(request: Request) -> str:
+    """The tenant of a request: the only one with OM_AUTH=off, else the key's.
+
+    Raises:
+        UnauthorizedError: no key, or one that is not known. ForbiddenError: a key with limits that are not enforced.
+    """
+    state = state_of(request)
+    if state.auth == "off":
+        return DEFAULT_TENANT
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip().startswith(KEY_PREFIX):
+        raise UnauthorizedError("send a key: Authorization: Bearer om_… (make one with `om keys create`)")
+    lookup = getattr(state.services.store.system, "key", None)
+    if lookup is None:
+        raise UnauthorizedError("this installation cannot check keys yet; serve loopback addresses with OM_AUTH=off")
+    found: FoundKey | None = await run_in_threadpool(lookup, hashlib.sha256(key.strip().encode()).digest())
+    if found is None:
+        raise UnauthorizedError("the key is not known, was revoked or has expired")
+    if found.resource_id or found.thread or found.read_only:
+        # Better refused than served beyond its limits.
+        raise ForbiddenError("keys narrowed to a resource, a thread or to reading are not served by this version")
+    return found.tenant_id
+
+
+class StrictRoute(APIRoute):
+    """A route that refuses query parameters that are unknown, empty or repeated (API 3)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        declared = frozenset(_query_names(self.dependant))
+
+        async def checked(request: Request) -> Response:
+            await self.admit(request)
+            check_query(request, declared)
+            return await handle(request)
+
+        return checked
+
+    async def admit(self, request: Request) -> None:
+        """Everybody is admitted."""
+
+
+class KeyedRoute(StrictRoute):
+    """A strict route that first finds out whose request it is."""
+
+    async def admit(self, request: Request) -> None:
+        """Set `request.state.tenant`, or raise as `find_tenant`."""
+        request.state.tenant = await find_tenant(request)
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        yield field.alias
+    for inner in dependant.dependencies:
+        yield from _query_names(inner)
+
+
+def check_query(request: Request, declared: frozenset[str]) -> None:
+    """Compare a request's query with the route's parameters.
+
+    Raises:
+        InvalidRequestError: naming each parameter that is unknown, empty or given twice.
+    """
+    if not request.scope.get("query_string"):
+        return
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for name, value in request.query_params.multi_items():
+        known = ", ".join(sorted(declared)) or "none"
+        if name not in declared:
+            errors.append(FieldError(name[:64], f"unknown query parameter; known are: {known}", "query", "unknown"))
+        elif not value:
+            errors.append(FieldError(name, "is empty; leave the parameter out instead", "query", "empty"))
+        elif name in seen:
+            errors.append(FieldError(name, "is given twice", "query", "repeated"))
+        seen.add(name)
+    if errors:
+        raise InvalidRequestError(errors)
+
+
+def one_resource(query: str | None, body: str | None) -> str | None:
+    """The resource a request names, in its query or its body.
+
+    Raises:
+        InvalidInputError: both name one, and not the same.
+    """
+    if query is not None and body is not None and query != body:
+        raise InvalidInputError("the query and the body name different resources", path="resource_id")
+    return body if query is None else query

@@ -1,0 +1,142 @@
+"""Messages: store a step, with its context in the same answer; list what is stored."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Body, Header, Query
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.deps import MemoryDep, one_resource
+from api.routes.contexts import context_arguments, no_context
+from api.routes.replies import page_json, v1_router
+from api.schemas import answers, examples
+from api.schemas.fields import MAX_SEQ, CursorQuery, LimitQuery, ModeHeader, ResourceQuery, ThreadPath, strictest
+from api.schemas.requests import MessagesBody
+from om_core.formats import guess_format, parse_messages
+from om_core.memory import Memory
+from om_core.ports import Page
+from om_core.services.ingest import StepRequest
+from om_core.services.views import message_view, step_view
+from om_core.store.cursors import decode_cursor, encode_cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from om_core.domain.message import JsonObject, Message
+    from om_core.services.ingest import StepResult
+
+router = v1_router("messages")
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=256,
+        description="Gives messages without an id one that is the same at every retry.",
+    ),
+]
+
+
+@router.post("/threads/{thread}/messages", response_model=answers.StepAnswer)
+async def post_messages(
+    thread: ThreadPath,
+    body: Annotated[MessagesBody, Body(openapi_examples=examples.MESSAGES)],
+    memory: MemoryDep,
+    resource_id: ResourceQuery = None,
+    x_om_mode: ModeHeader = None,
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Store one step and return at once; with `context`, the prompt comes in the same answer."""
+    resource = one_resource(resource_id, body.resource_id)
+    mode = strictest(x_om_mode, body.memory)
+    format = body.format or guess_format(body.messages)
+    answer = _nothing_done()
+    if mode == "on":
+        request = _step(thread, resource, body, format, idempotency_key)
+        result: StepResult = await run_in_threadpool(memory.store, request)
+        answer, resource = step_view(result), result.thread.resource_id
+    if body.context is not None:
+        context_format = body.context.format or format
+        arguments = context_arguments(body.context, format=context_format, model=body.model, path="context.")
+        arguments["read_only"] = arguments["read_only"] or mode == "read_only"
+        answer["context"] = (
+            no_context(context_format)
+            if mode == "off"
+            else (await memory.context_async(thread, resource=resource, **arguments)).to_json(context_format)
+        )
+    answer["status"] = None if mode == "off" else await run_in_threadpool(memory.status, thread, resource=resource)
+    return JSONResponse(answer)
+
+
+def _nothing_done() -> JsonObject:
+    return {"messages": [], "duplicates": [], "deleted": [], "ignored": [], "jobs": [], "created": False}
+
+
+def _step(
+    thread: str, resource: str | None, body: MessagesBody, format: str, idempotency_key: str | None
+) -> StepRequest:
+    """The step as the services take it. Everything that can be wrong in the request is found before it is stored."""
+    messages = parse_messages(body.messages, format)
+    if body.context is not None:
+        context_arguments(body.context, format=body.context.format or format, model=None, path="context.")
+    return StepRequest(
+        thread=thread,
+        resource=resource,
+        messages=tuple(messages if idempotency_key is None else with_ids(messages, idempotency_key)),
+        model=body.model,
+        end_of_turn=body.end_of_turn,
+        on_divergence=body.on_divergence,
+    )
+
+
+def with_ids(messages: Sequence[Message], key: str) -> list[Message]:
+    """The messages, each with an id: its own, or one that follows from the key and its place in the request."""
+    stem = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return [
+        message if message.id else replace(message, id=f"om-key-{stem}-{index}")
+        for index, message in enumerate(messages)
+    ]
+
+
+@router.get("/threads/{thread}/messages", response_model=answers.ListOf[answers.StoredMessage])
+def list_messages(
+    thread: ThreadPath,
+    memory: MemoryDep,
+    resource_id: ResourceQuery = None,
+    after_seq: Annotated[int | None, Query(ge=0, le=MAX_SEQ, description="Only messages after this seq.")] = None,
+    before_seq: Annotated[int | None, Query(ge=1, le=MAX_SEQ, description="Only messages before this seq.")] = None,
+    cursor: CursorQuery = None,
+    limit: LimitQuery = 50,
+) -> JSONResponse:
+    """Stored messages in order of seq. With `before_seq` alone the newest come first, page by page."""
+    backwards = before_seq is not None and after_seq is None
+    reached = decode_cursor(cursor)
+    if reached is not None and backwards:
+        before_seq = reached
+    elif reached is not None:
+        after_seq = reached
+    return page_json(
+        _page(memory, thread, resource_id, after_seq, before_seq, limit, backwards=backwards), message_view
+    )
+
+
+def _page(
+    memory: Memory,
+    thread: str,
+    resource: str | None,
+    after_seq: int | None,
+    before_seq: int | None,
+    limit: int,
+    *,
+    backwards: bool,
+) -> Page[object]:
+    """One more than asked for tells whether there is a next page."""
+    found = memory.messages(thread, resource=resource, after_seq=after_seq, before_seq=before_seq, limit=limit + 1)
+    if len(found) <= limit:
+        return Page(found)
+    items = found[1:] if backwards else found[:limit]
+    return Page(items, encode_cursor((items[0] if backwards else items[-1]).seq))
