@@ -94,12 +94,18 @@ def choose_trim(
     starts = [seq for seq in _starts(shown, units) if seq > shown[0].seq]
     for seq in starts:
         if left[seq] <= target:
-            return seq
+            return _with_question(tail, question_seq, seq)
     if starts and left[starts[-1]] <= room_tokens:
-        return starts[-1]
+        return _with_question(tail, question_seq, starts[-1])
     if not starts and left[shown[0].seq] <= room_tokens:
         return None
     return shown[-1].seq + 1
+
+
+def _with_question(tail: Sequence[StoredMessage], question_seq: int, first: int) -> int:
+    """The same cut, before the question where it stands right before the first message to show."""
+    before = max((message.seq for message in tail if message.seq < first), default=0)
+    return question_seq if before == question_seq else first
 
 
 def _tokens_from(shown: Sequence[StoredMessage]) -> dict[int, int]:

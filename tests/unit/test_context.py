@@ -11,7 +11,7 @@ import pytest
 from om_core.domain.assemble import assemble
 from om_core.domain.chunk import ChunkKind, Hints
 from om_core.domain.context import VolatileBlock
-from om_core.domain.message import Data, Message, Reasoning, Role, Text, ToolResult
+from om_core.domain.message import Data, Message, Reasoning, Role, Text, ToolCall, ToolResult
 from om_core.domain.policy import RetrievalPolicy
 from om_core.domain.preamble import preamble
 from om_core.domain.stable import stable_bytes
@@ -428,6 +428,33 @@ def test_after_a_trim_new_messages_extend_the_stable_part():
     second = build([*rows, user(11)], state=state, rules=policy(400), max_tokens=999)
     assert second.prefix_changed is None
     assert second.messages[: first.stable_messages] == first.messages[: first.stable_messages]
+
+
+def test_a_question_below_a_trim_stays_when_the_next_one_is_asked():
+    rows = [user(1, tokens=100), *(says(seq, tokens=100) for seq in range(2, 8))]
+    first = build(rows, rules=policy(300), max_tokens=600)
+    assert first.pins == (1,)
+    later = [*rows, user(8, turn=2)]
+    state = replace(thread(later), shown_from_seq=first.shown_from_seq, pins=first.pins)
+    second = sound(build(later, state=state, rules=policy(300), max_tokens=700), 8)
+    assert second.message_seqs == (1, None, 6, 7, 8)
+    again = sound(build(later, state=state, rules=policy(300), max_tokens=300), 8)
+    assert (again.pins, again.message_seqs) == ((), (None, 7, 8))
+    assert again.trimmed == {"from_seq": 1, "to_seq": 6, "messages": 6, "tokens": 600}
+
+
+@pytest.mark.parametrize(("threshold", "first_kept"), [(400, 7), (399, 9)])
+def test_down_to_the_threshold_means_at_most_the_threshold(threshold, first_kept):
+    context = build(turns(5), rules=policy(threshold), max_tokens=999)
+    assert context.shown_from_seq == first_kept
+
+
+def test_the_order_of_keys_in_a_payload_is_not_part_of_the_hash():
+    one, other = (
+        row(2, "assistant", ToolCall(call_id="a", name="f", args=args)) for args in ({"x": 1, "y": 2}, {"y": 2, "x": 1})
+    )
+    rest = results(3, "a")
+    assert build([user(1), one, rest]).prefix_hash == build([user(1), other, rest]).prefix_hash
 
 
 def test_the_stored_reason_of_a_prefix_change_is_reported():
