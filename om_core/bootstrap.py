@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from om_core.config import choose_model, load_settings
 from om_core.domain.errors import SetupError
+from om_core.domain.policy import DEFAULT_MODEL
 from om_core.embedded import attach, start
 from om_core.llm.offline import extract_short
 from om_core.llm.registry import ModelRegistry
@@ -99,15 +100,12 @@ def build_services(
     """
     counter = TiktokenCounter()
     model = ModelRegistry(count_tokens=counter.count_text, api_base=settings.model_api_base)
-    options = dict(settings.options)
     choice = None
     if model_required or located.embedded:
         choice = choose_model(settings, located.embedded, model.missing_key)
     if choice is not None and choice.notice:
         log.info(choice.notice)
-    name = choice.name if choice is not None else settings.model
-    if name:
-        options = {**options, "model": options.get("model", name)}
+    name = choice.name if choice is not None else settings.model or DEFAULT_MODEL
     store = PostgresStore(located.database_url, pool_size=pool_size or settings.pool_size)
     try:
         check_schema(store.engine)
@@ -120,7 +118,7 @@ def build_services(
         tokenizer=counter,
         model=model,
         extract=lambda messages, tokens, zone: extract_short(messages, tokens, timezone=zone),
-        policies=Policies(options),
+        policies=Policies(dict(settings.options), default_model=name),
         dispatcher=dispatcher or SilentDispatcher(),
         lease_s=settings.lease_s,
     )

@@ -69,14 +69,26 @@ def _split_part(part: Part, window_tokens: int, count: Callable[[str], int]) -> 
 
 
 def _split_text(text: str, room: int, count: Callable[[str], int]) -> Iterable[str]:
-    """Pieces of about equal length, each of at most `room` tokens (or one character)."""
+    """Pieces of about equal length, each of at most `room` tokens (or one character), between words where possible."""
     pieces = max(1, ceil(count(text) / room))
     while True:
         length = max(1, ceil(len(text) / pieces))
-        texts = [text[start : start + length] for start in range(0, len(text), length)]
+        texts = list(_between_words(text, length))
         if length == 1 or all(count(piece) <= room for piece in texts):
             return texts
         pieces = ceil(pieces * 1.25) + 1
+
+
+def _between_words(text: str, length: int) -> Iterator[str]:
+    """Pieces of at most `length` characters; one ends after white space if there is any in its last quarter."""
+    start = 0
+    while start < len(text):
+        end = min(len(text), start + length)
+        if end < len(text):
+            space = max(text.rfind(" ", end - length // 4, end), text.rfind("\n", end - length // 4, end))
+            end = space + 1 if space > start else end
+        yield text[start:end]
+        start = end
 
 
 def _text_in(part: Text | ToolCall | ToolResult) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from om_core.clock import SystemClock
+from om_core.domain.policy import DEFAULT_MODEL
 from om_core.domain.ttl import auto_ttl_s
 from om_core.options import policy_to_json, resolve_policy
 
@@ -38,6 +39,8 @@ class Policies:
     """Resolved policies: the installation's options, overridden by a memory's own configuration."""
 
     options: JsonObject
+    default_model: str = DEFAULT_MODEL
+    """Where the options name no model: `OM_MODEL`, or the offline model of a trial."""
     _cache: dict[str, MemoryPolicy] = field(default_factory=dict)
     _json: dict[int, tuple[MemoryPolicy, JsonObject]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -51,7 +54,7 @@ class Policies:
         key = json.dumps(config, sort_keys=True) if config else ""
         found = self._cache.get(key)
         if found is None:
-            found = resolve_policy(self.options, overrides=config or None)
+            found = resolve_policy(self.options, overrides=config or None, default_model=self.default_model)
             with self._lock:
                 if len(self._cache) > 1000:
                     self._cache.clear()
