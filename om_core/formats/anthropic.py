@@ -51,7 +51,9 @@ def dump_anthropic(messages: Sequence[Message]) -> list[JsonObject]:
         if not raws:
             continue
         content = raws[-1].get("content")
-        results = list(content) if message.role is Role.TOOL and _only_results(content) else None
+        results: list[Json] | None = None
+        if message.role is Role.TOOL and isinstance(content, list) and _only_results(content):
+            results = [*content]
         if results is not None and run is not None and not hints_of(message.metadata, KEY).get("separate"):
             run.extend(results)
             continue
@@ -62,8 +64,8 @@ def dump_anthropic(messages: Sequence[Message]) -> list[JsonObject]:
     return dumped
 
 
-def _only_results(content: Json) -> bool:
-    return isinstance(content, list) and all(block.get("type") == "tool_result" for block in content)
+def _only_results(content: list[Json]) -> bool:
+    return all(block.get("type") == "tool_result" for block in content)
 
 
 def _hinted(message: Message, **hints: Json) -> Message:
