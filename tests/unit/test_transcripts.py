@@ -110,7 +110,7 @@ def test_the_canonical_form_is_read_back_with_its_ids(tmp_path):
 
 def record(uuid, kind, content, message_id=None, **extra):
     message = {"role": kind, "content": content} | ({"id": message_id, "type": "message"} if message_id else {})
-    base = {"type": kind, "uuid": uuid, "sessionId": "s1", "cwd": "/home/me/project", "isSidechain": False}
+    base = {"type": kind, "uuid": uuid, "sessionId": "s1", "cwd": "/srv/project", "isSidechain": False}
     return base | {"timestamp": f"2026-01-01T00:00:{int(uuid[1:]):02}Z", "message": message} | extra
 
 
