@@ -52,6 +52,7 @@ def choose_cut(
     open_call_max_age_s: float,
     window_tokens: float,
     head_complete: bool,
+    waiting: Iterable[OpenCall] | None = None,
 ) -> Cut | None:
     """The largest range from the front that ends where a cut may fall and fits the window.
 
@@ -63,6 +64,8 @@ def choose_cut(
         window_tokens: room for input in the Observer's window; one larger unit comes back with `sliced`.
         head_complete: whether `messages` reach the end of the thread. If not, a call without a result among them may
             have one further on, so it holds the cut unless these messages themselves show that it was passed over.
+        waiting: the thread's open calls. They know when a call was stored, by the clock of `now`; without them, its
+            message's own time counts, which may be long past (an import) or wrong.
 
     Returns:
         None when every end is held by an open call (with `head_complete=False`: give more messages).
@@ -72,7 +75,8 @@ def choose_cut(
     if not head_complete:
         question_seq = max((message.seq for message in messages if message.is_question), default=0)
         now = messages[-1].created_at
-    held = _held_ends(messages, question_seq, now, timedelta(seconds=open_call_max_age_s))
+    since = {(call.call_id, call.seq): call.at for call in waiting or ()} if head_complete else {}
+    held = _held_ends(messages, question_seq, now, timedelta(seconds=open_call_max_age_s), since)
     best: tuple[int, int, bool] | None = None
     tokens = 0
     for index, message in enumerate(messages):
@@ -95,7 +99,11 @@ def choose_cut(
 
 
 def _held_ends(
-    messages: Sequence[StoredMessage], question_seq: int, now: datetime, max_age: timedelta
+    messages: Sequence[StoredMessage],
+    question_seq: int,
+    now: datetime,
+    max_age: timedelta,
+    since: Mapping[tuple[str, int], datetime],
 ) -> frozenset[int]:
     """Indexes after which no cut may fall, because a call at or before them waits for a result after them."""
     held: set[int] = set()
@@ -103,7 +111,8 @@ def _held_ends(
         answered = end < len(messages)
         until = messages[end].created_at if answered else now
         question = _question_within(messages[start + 1 : end]) if answered else question_seq
-        if question <= call.seq and until - call.at < max_age:
+        at = call.at if answered else since.get((call.call_id, call.seq), call.at)
+        if question <= call.seq and until - at < max_age:
             held.update(range(start, end))
     return frozenset(held)
 
@@ -126,7 +135,9 @@ def _open_spans(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int, O
     yield from ((start, len(messages), call) for start, call in waiting.values())
 
 
-def _stepped(waiting: Mapping[str, OpenCall], message: StoredMessage) -> dict[str, OpenCall]:
+def _stepped(
+    waiting: Mapping[str, OpenCall], message: StoredMessage, stored_at: datetime | None = None
+) -> dict[str, OpenCall]:
     """The open calls after one more message: results close, calls open, in the order of its parts.
 
     A reused call id is a new call, and the earlier one is never answered.
@@ -136,16 +147,21 @@ def _stepped(waiting: Mapping[str, OpenCall], message: StoredMessage) -> dict[st
         if isinstance(part, ToolResult | ToolCall):
             after.pop(part.call_id, None)
         if isinstance(part, ToolCall):
-            at = part.created_at or message.created_at
+            at = stored_at or part.created_at or message.created_at
             after[part.call_id] = OpenCall(call_id=part.call_id, seq=message.seq, name=part.name, at=at)
     return after
 
 
-def open_calls(messages: Iterable[StoredMessage], before: Iterable[OpenCall] = ()) -> tuple[OpenCall, ...]:
-    """Calls without a result after these messages, oldest first; `before` are those open at their start."""
+def open_calls(
+    messages: Iterable[StoredMessage], before: Iterable[OpenCall] = (), *, stored_at: datetime | None = None
+) -> tuple[OpenCall, ...]:
+    """Calls without a result after these messages, oldest first; `before` are those open at their start.
+
+    They are open since `stored_at`, or else since their messages' own times.
+    """
     waiting = {call.call_id: call for call in before}
     for message in messages:
-        waiting = _stepped(waiting, message)
+        waiting = _stepped(waiting, message, stored_at)
     return tuple(waiting.values())
 
 
@@ -160,7 +176,7 @@ def advance_cut(
         state: before; `CutState()` for an empty thread.
         messages: new ones, by seq.
         question_seq: seq of the newest question, with or without those among `messages`.
-        now: the database's clock, aware.
+        now: the database's clock, aware; calls among `messages` are open from then on, whatever their own times say.
         max_age_s: as `open_call_max_age_s` of `choose_cut`.
     """
     for message in messages:
@@ -169,7 +185,7 @@ def advance_cut(
             question_seq = max(question_seq, message.seq)
         state = replace(
             state,
-            open_calls=open_calls((message,), before=state.open_calls)[-MOST_OPEN_CALLS:],
+            open_calls=open_calls((message,), before=state.open_calls, stored_at=now)[-MOST_OPEN_CALLS:],
             held_tokens=state.held_tokens + message.tokens,
         )
         state = release_cut(state, head_seq=message.seq, question_seq=question_seq, now=now, max_age_s=max_age_s)

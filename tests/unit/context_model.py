@@ -108,7 +108,7 @@ class Model:
         part = tail[: 1 + n] if n % 2 else tail
         cut = choose_cut(
             part, question_seq=self.state.question_seq, now=self.now, open_call_max_age_s=HOUR,
-            window_tokens=20 + n * 5, head_complete=len(part) == len(tail),
+            window_tokens=20 + n * 5, head_complete=len(part) == len(tail), waiting=self.state.open_calls,
         )  # fmt: skip
         if cut:
             text = "" if n % 6 == 0 else f"* notes up to {cut.to_seq}"
