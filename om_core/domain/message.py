@@ -137,7 +137,7 @@ class Message:
 
     @property
     def has_content(self) -> bool:
-        """Whether anything but reasoning and data parts is in it; a message without content is ignored (DESIGN 6.11)."""
+        """Whether it holds more than data and white space; a message without content is ignored (DESIGN 6.11)."""
         return any(is_content(part) for part in self.parts)
 
 

@@ -53,6 +53,7 @@ def message_view(stored: StoredMessage) -> JsonObject:
 
 
 def ref_view(ref: JobRef) -> JsonObject:
+    """A job as the step that made it due names it."""
     return {"id": ref.id, "kind": ref.kind.value}
 
 
@@ -102,6 +103,7 @@ def job_view(job: Job) -> JsonObject:
 
 
 def hints_view(hints: Hints) -> JsonObject | None:
+    """Hints, or None where nothing was said."""
     if hints.is_empty:
         return None
     return {
@@ -136,6 +138,7 @@ def chunk_view(chunk: Chunk, ids: dict[int, str | None]) -> JsonObject:
 
 
 def reflection_view(reflection: Reflection) -> JsonObject:
+    """A generation with its text."""
     return {
         "generation": reflection.generation,
         "base_generation": reflection.base_generation,
@@ -152,4 +155,5 @@ def reflection_view(reflection: Reflection) -> JsonObject:
 
 
 def event_view(event: EventRow) -> dict[str, Any]:
+    """An event as lists show it."""
     return {"id": event.id, "type": event.type, "data": event.payload, "created_at": _time(event.created_at)}

@@ -20,6 +20,18 @@ JOB = (
     "INSERT INTO jobs (tenant_id, kind, queue, target, thread, memory_id, thread_id, state)"
     " SELECT tenant_id, 'observe', 'buffering', 'thread:1', 't', memory_id, id, '{0}' FROM threads"
 )
+SAME_SEQ = (
+    "INSERT INTO messages (tenant_id, thread_id, seq, role, parts, tokens, created_at, turn)"
+    " SELECT tenant_id, thread_id, seq, role, parts, tokens, created_at, turn FROM messages"
+)
+SAME_ID = (
+    "INSERT INTO messages (tenant_id, thread_id, seq, client_id, role, parts, tokens, created_at, turn)"
+    " SELECT tenant_id, thread_id, seq + 1, client_id, role, parts, tokens, created_at, turn FROM messages"
+)
+REFLECTION = (
+    "INSERT INTO reflections (tenant_id, memory_id, generation, base_generation, through_position, state, text,"
+    " tokens, input_tokens) SELECT tenant_id, id, {0}, {1}, 0, 'active', '', 0, 0 FROM memories{2}"
+)
 BROKEN = {
     "a chunk that leaves a gap": ([CHUNK.format(1, 2), CHUNK.format(4, 5)], "chunks_tile_fkey"),
     "a chunk that overlaps": ([CHUNK.format(1, 2), CHUNK.format(2, 3)], "chunks_tile_fkey"),
@@ -40,17 +52,11 @@ BROKEN = {
     ),
     "counters below zero": (["UPDATE threads SET held_tokens = -1"], "threads_tokens_check"),
     "a second message with one seq": (
-        [
-            "INSERT INTO messages (tenant_id, thread_id, seq, role, parts, tokens, created_at, turn)"
-            " SELECT tenant_id, thread_id, seq, role, parts, tokens, created_at, turn FROM messages"
-        ],
+        [SAME_SEQ],
         "messages_pkey",
     ),
     "a message id twice": (
-        [
-            "INSERT INTO messages (tenant_id, thread_id, seq, client_id, role, parts, tokens, created_at, turn)"
-            " SELECT tenant_id, thread_id, seq + 1, client_id, role, parts, tokens, created_at, turn FROM messages"
-        ],
+        [SAME_ID],
         "messages_client_id_key",
     ),
     "a live message without parts": (["UPDATE messages SET parts = NULL"], "messages_tombstone_check"),
@@ -66,18 +72,11 @@ BROKEN = {
         "threads_tenant_id_memory_id_fkey|messages_tenant_id_thread_id_fkey",
     ),
     "two active generations": (
-        [
-            "INSERT INTO reflections (tenant_id, memory_id, generation, base_generation, through_position, state, text,"
-            " tokens, input_tokens) SELECT tenant_id, id, g, 0, 0, 'active', '', 0, 0 FROM memories,"
-            " generate_series(1, 2) g"
-        ],
+        [REFLECTION.format("g", "0", ", generate_series(1, 2) g")],
         "reflections_active_key",
     ),
     "a generation over itself": (
-        [
-            "INSERT INTO reflections (tenant_id, memory_id, generation, base_generation, through_position, state, text,"
-            " tokens, input_tokens) SELECT tenant_id, id, 1, 1, 0, 'active', '', 0, 0 FROM memories"
-        ],
+        [REFLECTION.format("1", "1", "")],
         "reflections_generation_check",
     ),
     "a reflected position that does not exist": (

@@ -10,7 +10,8 @@ from om_core.llm.registry import ModelRegistry
 from om_core.memory import Memory
 from om_core.services.coverage import check_coverage
 from om_core.services.run_jobs import JobRunner
-from om_core.testing.scripted_server import Reply, ScriptedModelServer, answer_reply
+from om_core.testing.scripted_replies import answer_reply
+from om_core.testing.scripted_server import Reply, ScriptedModelServer
 from tests.support.fixtures import COUNTER, SMALL
 
 if TYPE_CHECKING:

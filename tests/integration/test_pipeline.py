@@ -11,6 +11,7 @@ from om_core.domain.job import JobKind
 from om_core.domain.validate_context import check_context
 from om_core.services.observe import run_observe
 from om_core.services.run_jobs import JobRunner
+from tests.support.fixtures import raw_session
 
 if TYPE_CHECKING:
     from om_core.memory import Memory
@@ -255,8 +256,6 @@ def test_a_late_worker_writes_nothing(memory: Memory) -> None:
     system = memory.services.store.system
     first = system.claim(queue="buffering", owner="one", lease_s=0.001)
     assert first is not None
-    with memory.services.store.transaction("default") as tx:
-        tx.threads.lock_by_id(first.job.thread_id)
     expire(memory.services, first.job.id)
     second = system.claim(queue="buffering", owner="two", lease_s=60)
     assert second is not None
@@ -275,7 +274,7 @@ def expire(services: Services, job_id: int) -> None:
     """Hand a job whose lease has run out back to the queue, as the sweep does, and make it due at once."""
     from om_core.services.sweep import rescue
 
-    with services.store.session("om_app", "default") as session:
+    with raw_session(services.store) as session:
         session.hot(
             "UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE id = %s RETURNING id",
             (job_id,),

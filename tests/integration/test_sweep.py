@@ -12,7 +12,7 @@ from om_core.memory import Memory
 from om_core.services.leases import LeaseKeeper
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
-from tests.support.fixtures import SMALL
+from tests.support.fixtures import SMALL, raw_session
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def sweeper(rung: Services) -> Iterator[Sweeper]:
 
 def shift(services: Services, sql: str, *params: object) -> None:
     """Let time pass in the database by moving a stored time back."""
-    with services.store.session("om_app", "default") as session:
+    with raw_session(services.store) as session:
         session.hot(sql + " RETURNING 1", params)
 
 
@@ -115,7 +115,9 @@ def test_an_expired_lease_is_taken_over_and_the_fifth_in_a_row_counts_as_a_failu
         shift(rung, "UPDATE jobs SET run_at = clock_timestamp() WHERE state <> 'running'")
         claimed = rung.store.system.claim(queue="buffering", owner="gone", lease_s=60)
         assert claimed is not None
-        shift(rung, "UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE id = %s", claimed.job.id)
+        shift(
+            rung, "UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE id = %s", claimed.job.id
+        )
         assert sweeper.sweep_once().rescued == 1
         job = memory.job(claimed.job.id)
         assert (job["state"], job["attempt"], job["failures"]) == ("retryable", round_number, int(round_number == 5))

@@ -74,9 +74,7 @@ def test_below_block_after_nobody_waits(worked: Memory) -> None:
     assert worked.context("t", resource="r").context.waited_s == 0
 
 
-def test_at_block_after_a_context_waits_for_the_chunk_and_comes_back_smaller(
-    worked: Memory, gated: GatedModel
-) -> None:
+def test_at_block_after_a_context_waits_for_the_chunk_and_comes_back_smaller(worked: Memory, gated: GatedModel) -> None:
     fill(worked, 25)
     threading.Timer(0.3, gated.gate.set).start()
 

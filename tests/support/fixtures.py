@@ -15,8 +15,11 @@ from tests.support.servers import Servers, running_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from om_core.domain.message import JsonObject
+    from om_core.ports import Store
+    from om_core.store.session import Session
 
 COUNTER = TiktokenCounter()
 SMALL: JsonObject = {
@@ -57,7 +60,13 @@ def build(store: PostgresStore, options: JsonObject, **changes: object) -> Servi
         "policies": Policies(options),
         "lease_s": 2.0,
     }
-    return Services(**{**parts, **changes})  # type: ignore[arg-type]  # a test names what it changes
+    return Services(**{**parts, **changes})  # type: ignore[arg-type]  # tests name what they change
+
+
+def raw_session(store: Store) -> AbstractContextManager[Session]:
+    """A transaction as the application role of tenant `default`, for statements that no service makes."""
+    assert isinstance(store, PostgresStore)
+    return store.session("om_app", "default")
 
 
 @pytest.fixture

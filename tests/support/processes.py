@@ -26,7 +26,16 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
         secret = getattr(settings, name)
         if secret is not None:
             found[f"OM_{name.upper()}"] = secret.reveal()
-    for name in ("model", "model_api_base", "auth", "lease_s", "sweep_s", "worker_concurrency", "log_format", "pool_size"):
+    for name in (
+        "model",
+        "model_api_base",
+        "auth",
+        "lease_s",
+        "sweep_s",
+        "worker_concurrency",
+        "log_format",
+        "pool_size",
+    ):
         if (value := getattr(settings, name)) is not None:
             found[f"OM_{name.upper()}"] = str(value)
     for phase, options in settings.options.items():
@@ -95,7 +104,9 @@ class WorkerProcess:
 
 
 @contextmanager
-def worker_process(settings: Settings, folder: Path, queues: Sequence[str] = (), **more: str) -> Iterator[WorkerProcess]:
+def worker_process(
+    settings: Settings, folder: Path, queues: Sequence[str] = (), **more: str
+) -> Iterator[WorkerProcess]:
     """A worker that has written its first heartbeat; killed at the end if it still runs."""
     worker = WorkerProcess(settings, folder / f"worker-{len(list(folder.glob('worker-*')))}.log", queues, **more)
     try:

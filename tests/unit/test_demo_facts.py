@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -51,11 +50,7 @@ def records() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def positions(records: list[dict[str, Any]]) -> dict[str, int]:
     """Where the user and assistant records are in the file, by uuid."""
-    return {
-        record["uuid"]: index
-        for index, record in enumerate(records)
-        if record["type"] in ("user", "assistant")
-    }
+    return {record["uuid"]: index for index, record in enumerate(records) if record["type"] in ("user", "assistant")}
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +75,9 @@ def test_the_archive_carries_no_time_and_no_file_name() -> None:
     assert header[4:8] == bytes(4)
 
 
-def test_the_session_equals_its_source() -> None:
-    beside_checkout = Path(__file__).resolve().parents[3] / "shared" / "data"
-    source = Path(os.environ.get("OM_TEST_DATA", beside_checkout)) / SOURCE_NAME
-    if not source.exists():
-        pytest.skip("the folder of test data is absent")
+@pytest.mark.data
+def test_the_session_equals_its_source(data_dir: Path) -> None:
+    source = data_dir / SOURCE_NAME
     packed = "".join(f"{line}\n" for line in open_session()).encode()
     assert packed == source.read_bytes()
 
@@ -152,9 +145,7 @@ class TestEachFact:
         cited = [records[positions[uuid]] for uuid in fact.message_ids]
         assert not any(record.get("isCompactSummary") for record in cited)
 
-    def test_has_all_its_terms_in_the_cited_messages(
-        self, fact: Fact, texts: dict[str, str]
-    ) -> None:
+    def test_has_all_its_terms_in_the_cited_messages(self, fact: Fact, texts: dict[str, str]) -> None:
         cited = "\n".join(texts[uuid] for uuid in fact.message_ids).casefold()
         for group in fact.terms:
             assert any(term.casefold() in cited for term in group), group
