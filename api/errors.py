@@ -179,7 +179,7 @@ def _field_errors(error: OmError) -> Iterable[FieldError]:
     if isinstance(error, InvalidInputError) and error.path:
         return [FieldError(error.path, error.reason)]
     if isinstance(error, PolicyError):
-        return [FieldError(f"config.{error.option}", f"{error.value!r} is not allowed: {error.allowed}")]
+        return [FieldError(error.option, f"{error.value!r} is not allowed: {error.allowed}")]
     return ()
 
 

@@ -1,4 +1,4 @@
-"""What is refused before routing: bodies above the limit, and paths whose percent-encoding hides a slash or non-text."""
+"""What is refused before routing: too large bodies, and paths whose percent-encoding hides a slash or is no UTF-8."""
 
 from __future__ import annotations
 
