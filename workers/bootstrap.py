@@ -13,7 +13,10 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy.exc import OperationalError
+
 from om_core.bootstrap import build_services, find_dispatcher
+from om_core.domain.errors import SetupError
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
 from om_core.telemetry import get_logger
@@ -128,10 +131,14 @@ def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str]
     """A runtime over these servers.
 
     Raises:
-        SetupError: the database is not migrated, or the key of a model is missing.
+        SetupError: the database does not answer or is not migrated, or the key of a model is missing.
     """
     dispatcher = find_dispatcher(located.redis_url)
-    services = build_services(settings, located, dispatcher=dispatcher, model_required=True)
+    try:
+        services = build_services(settings, located, dispatcher=dispatcher, model_required=True)
+    except OperationalError as error:
+        msg = f"the database does not answer: {str(error.orig).strip()}. Check OM_DATABASE_URL"
+        raise SetupError(msg) from error
     name = f"{socket.gethostname()}:{os.getpid()}"
     services = replace(services, owner=f"{name}:{services.owner}")
     return WorkerRuntime(

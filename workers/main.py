@@ -29,18 +29,21 @@ def run_worker(settings: Settings, *, queues: Sequence[str] = (), concurrency: i
         concurrency: jobs at a time; default `settings.worker_concurrency`.
 
     Raises:
-        SetupError: an unknown queue, no servers, a database that is not migrated, a missing key.
+        SetupError: an unknown queue, no servers, a database that does not answer or is not migrated, a missing key.
     """
     if unknown := sorted(set(queues) - set(QUEUES)):
         raise SetupError(f"no such queue: {', '.join(unknown)}; there are {', '.join(QUEUES)}")
+    from workers.bootstrap import build_runtime
     from workers.signals import install
 
     app, located = _application(settings)
-    install(app, settings, located)
+    slots = concurrency or settings.worker_concurrency
+    runtime = build_runtime(settings, located, queues=queues or QUEUES, slots=slots)
+    install(app, settings, located, runtime)
     worker = app.Worker(
         hostname=f"om-{os.getpid()}@{socket.gethostname()}",
         pool_cls="threads",
-        concurrency=concurrency or settings.worker_concurrency,
+        concurrency=slots,
         queues=",".join(queues or QUEUES),
         task_events=True,
         without_gossip=True,  # worker to worker traffic that grows with the square of their number

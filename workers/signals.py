@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
 
-from om_core.domain.errors import OmError
 from om_core.telemetry import configure_logging, get_logger
 from workers.bootstrap import build_runtime
 from workers.tasks import register
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from celery import Celery
 
     from om_core.bootstrap import Located
@@ -27,12 +28,12 @@ QUIET: Final = ("celery.worker.strategy", "celery.app.trace")
 
 
 class _Installed:
-    """The handlers of one application. The runtime is made once Celery knows its queues and slots."""
+    """The handlers of one application. A runtime that is not given is made once Celery knows its queues and slots."""
 
-    def __init__(self, settings: Settings, located: Located) -> None:
+    def __init__(self, settings: Settings, located: Located, runtime: WorkerRuntime | None) -> None:
         self._settings = settings
         self._located = located
-        self._runtime: WorkerRuntime | None = None
+        self._runtime = runtime
 
     def run(self, queue: str, job_id: int) -> str | None:
         """For the tasks."""
@@ -47,17 +48,16 @@ class _Installed:
     def start(self, sender: Any, **_: Any) -> None:
         """`worker_init`: before the first attempt to reach the broker, which may be away for long."""
         self.configure_logs()
-        try:
-            self._runtime = build_runtime(
-                self._settings,
-                self._located,
-                queues=sorted(sender.app.amqp.queues.consume_from),
-                slots=sender.concurrency,
-            )
-        except OmError as error:
-            log.error("worker cannot start", error=str(error))  # noqa: TRY400 - the text says what to do, not where
-            raise SystemExit(SETUP_EXIT) from error
+        if self._runtime is None:
+            self._runtime = self._build(sorted(sender.app.amqp.queues.consume_from), sender.concurrency)
         self._runtime.start()
+
+    def _build(self, queues: Sequence[str], slots: int) -> WorkerRuntime:
+        try:
+            return build_runtime(self._settings, self._located, queues=queues, slots=slots)
+        except Exception as error:  # Celery would log it and go on, as a worker that takes rings and does nothing
+            log.error("worker cannot start", error=str(error))  # noqa: TRY400 - the text says what to do
+            raise SystemExit(SETUP_EXIT) from error
 
     def begin_stop(self, sender: Any, how: str = "Warm", **_: Any) -> None:
         """`worker_shutting_down`: in the handler of SIGTERM (warm) or SIGQUIT (cold)."""
@@ -70,9 +70,9 @@ class _Installed:
             self._runtime.stop()
 
 
-def install(app: Celery, settings: Settings, located: Located) -> None:
+def install(app: Celery, settings: Settings, located: Located, runtime: WorkerRuntime | None = None) -> None:
     """Make the application a worker's: tasks, and a runtime that starts and stops with Celery's worker."""
-    installed = _Installed(settings, located)
+    installed = _Installed(settings, located, runtime)
     register(app, installed.run)
     signals.setup_logging.connect(installed.configure_logs, weak=False)
     signals.worker_init.connect(installed.start, weak=False)

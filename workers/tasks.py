@@ -23,7 +23,7 @@ def register(app: Celery, run: RunJob) -> None:
 
 
 def _register(app: Celery, name: str, run: RunJob) -> None:
-    @app.task(name=name, bind=True, ignore_result=True)
+    @app.task(name=name, bind=True, ignore_result=True, shared=False)
     def ring(self: Any, *, job: int, kind: str, thread: str, attempt: int, tenant: str) -> str | None:
         """Do the job that is named, or the best one that waits in its queue; the outcome is shown in Flower."""
         return run(self.request.delivery_info["routing_key"], job)
