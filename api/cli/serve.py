@@ -1,0 +1,54 @@
+"""`om api`: the HTTP application over the servers that run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from om_core.config import Settings
+
+KEEP_ALIVE_S = 75
+SHUTDOWN_S = 10
+
+
+def serve(settings: Settings, *, host: str | None = None, port: int | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Raises:
+        SetupError: no servers, no schema, or no authentication where others can reach it.
+    """
+    import uvicorn
+
+    from api.app import create_app
+    from api.cli.connect import joined
+    from api.cli.ports import check_free
+    from om_core.bootstrap import build_services, find_dispatcher
+    from om_core.config import check_auth_binding
+
+    address, number = host or settings.api_host, port or settings.api_port
+    check_auth_binding(settings.auth, address)
+    check_free(address, number, "the API", "--port or OM_API_PORT")
+    start_logging(settings)
+    with joined(settings) as (_, located):
+        dispatcher = find_dispatcher(located.redis_url)
+        services = build_services(settings, located, dispatcher=dispatcher)
+        try:
+            uvicorn.run(
+                create_app(services, auth=settings.auth),
+                host=address,
+                port=number,
+                log_config=None,
+                access_log=settings.log_level == "debug",
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=SHUTDOWN_S,
+            )
+        finally:
+            dispatcher.close()
+            services.store.close()
+
+
+def start_logging(settings: Settings) -> None:
+    """This process's logs, as its settings want them."""
+    from om_core.telemetry import configure_logging
+
+    configure_logging(settings.log_level, settings.log_format)
