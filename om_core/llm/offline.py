@@ -9,7 +9,7 @@ from om_core.domain.message import Role, text_of
 from om_core.domain.policy import OFFLINE_MODEL
 from om_core.llm.offline_observe import notes_of, read_range, select
 from om_core.llm.offline_reflect import reflect
-from om_core.llm.offline_text import sentences, terse
+from om_core.llm.offline_text import sentences, terse, words
 from om_core.ports import ModelReply, ObserverMaterial
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WINDOW_TOKENS: Final = 1_000_000
 EXTRACT_MARK: Final = "[extract: no notes could be made of these messages]"
 _TASK_CHARS: Final = 240
+_TASK_WORDS: Final = 2
+"""A message with fewer content words (thanks, yes) is no task."""
 _TITLE_WORDS: Final = 5
 _ROUNDS: Final = 3
 
@@ -111,7 +113,9 @@ def _questions(messages: Iterable[StoredMessage]) -> list[str]:
 def _current_task(messages: Sequence[StoredMessage]) -> str | None:
     """The newest thing a user asked for, in a few words. None where no user speaks: unknown does not erase known."""
     asked = _questions(messages)
-    return _brief(asked[-1]) if asked else None
+    telling = (text for text in reversed(asked) if len(words(text[:_TASK_CHARS])) >= _TASK_WORDS)
+    newest = next(telling, asked[-1] if asked else None)
+    return _brief(newest) if newest else None
 
 
 def _brief(text: str) -> str:

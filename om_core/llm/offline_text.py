@@ -28,7 +28,7 @@ some any get got getting
 """
 _COMMON: Final = """
 but if no not me we us he she they them him his her their what which who when where how why all one i m s t ve re ll
-d don doesn didn isn wasn know think going go good great thing things make time lot
+d don doesn didn isn wasn know think going go good great thing things make time lot you your
 """
 DROPPED: Final = frozenset((*_FUNCTION.split(), *_FILLER.split()))
 """Left out of notes: a reader restores them. Negations, conditions and persons stay, they carry meaning."""

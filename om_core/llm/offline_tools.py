@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from om_core.llm.offline_json import flat_json
 from om_core.llm.offline_text import STOP, estimate_tokens, words
 from om_core.llm.offline_units import DECISION, OUTCOME, Unit
 from om_core.prompts.outline import drop_blobs, result_text
@@ -85,7 +86,7 @@ def payload_texts(call: ToolCall | None, result: ToolResult | None) -> list[tupl
         long = (value for value in call.args.values() if isinstance(value, str) and "\n" in value)
         texts.extend((drop_blobs(value[:_PAYLOAD_CHARS]), 0.5) for value in long)
     if result is not None:
-        texts.append((result_text(result.visible), 1.0 if result.status == "ok" else 1.8))
+        texts.append((flat_json(result_text(result.visible)), 1.0 if result.status == "ok" else 1.8))
     return texts
 
 

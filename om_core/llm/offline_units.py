@@ -30,7 +30,8 @@ _WHEN: Final = re.compile(
 _OPENING: Final = re.compile(
     r"(?:(?:well|oh|ah|yes|yeah|haha),? )?(?:wow|thanks|thank|that's|that (?:is|sounds)|"
     r"that’s|sounds|great|awesome|glad|hey|hi|cool|yeah|totally|absolutely|congrats|okay|ok|"
-    r"good (?:luck|point)|no problem|let me)\b",
+    r"good (?:luck|point)|no problem|let me|feel free|"
+    r"you're welcome|you’re welcome|is there anything|if you (?:have|need) (?:any|further|more|other))\b",
     re.IGNORECASE,
 )
 DECISION: Final = re.compile(

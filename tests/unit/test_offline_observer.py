@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from datetime import UTC, date, datetime, timedelta
 from threading import Event
 from typing import Any, cast
@@ -14,6 +13,7 @@ from om_core.domain.message import Data, File, Image, OpenCall, Reasoning, Role,
 from om_core.domain.policy import OFFLINE_MODEL
 from om_core.llm.offline import EXTRACT_MARK, OfflineModel, extract_short
 from om_core.llm.offline_dates import meaning
+from om_core.llm.offline_json import flat_json
 from om_core.llm.offline_text import sentences, terse, words
 from om_core.llm.offline_tools import call_head, shorten_paths
 from om_core.ports import ModelRequest, ObserverMaterial
@@ -201,6 +201,26 @@ def test_the_current_task_is_the_newest_request_of_a_user_never_of_a_tool():
     assert output.current_task == "Rather find a flight to Oslo on May 12."
 
 
+def test_thanks_are_no_task():
+    assert observe(user(1, "Rather find a flight to Oslo."), user(2, "Thank you, great!")).current_task == (
+        "Rather find a flight to Oslo."
+    )
+
+
+def test_a_json_result_is_read_by_its_values():
+    rows = {"flights": [{"number": f"HAT{n:03}", "status": "available", "price": n * 11} for n in range(30)]}
+    rows["flights"].append({"number": "HAT999", "status": "cancelled", "reason": "storm over Denver"})
+    notes = observe(call(1, "search", {"q": "SEA"}, "c"), result(2, "c", json.dumps(rows)), target_tokens=80).notes
+
+    assert "number HAT999, status cancelled, reason storm Denver" in notes.replace(" over", "")
+    assert '"' not in notes
+
+
+@pytest.mark.parametrize("text", ["[1, 2", "{}", "[" * 5_000, "plain"])
+def test_what_is_no_json_stays_as_it_is(text):
+    assert flat_json(text) == text
+
+
 def test_a_range_without_words_of_a_user_says_nothing_of_the_task():
     assert observe(assistant(1, FACTS[4])).current_task is None
 
@@ -302,60 +322,6 @@ def test_output_never_holds_tags_that_break_out():
 
     assert output.current_task is None
     assert "</observations>" not in output.notes and "<current-task>" not in output.notes
-
-
-PLAIN = "The quick brown fox visited town number 12 and bought apples. It rained near the river all day.\n" * 10_000
-HOSTILE = {
-    "openers": "<" * 1_000_000,
-    "brackets": "[" * 1_000_000,
-    "nested tags": "<a><b>" * 160_000,
-    "slashes": "/a" * 500_000,
-    "stops": ". " * 500_000,
-    "blanks": " " * 1_000_000,
-    "letters": "a" * 1_000_000,
-    "line feeds": "\n" * 1_000_000,
-    "relative days": "a couple of " * 80_000,
-    "backticks": "`" * 1_000_000,
-    "characters of Chinese": "上" * 500_000,
-    "wide JSON": json.dumps({f"key{n}": n for n in range(60_000)}),
-}
-
-
-def seconds(*messages):
-    start = time.perf_counter()
-    answer(ObserverMaterial(messages=messages))
-    return time.perf_counter() - start
-
-
-def said(text):
-    return (user(1, text),)
-
-
-def returned(text):
-    return call(2, "bash", {"command": text[:2_000], "x": text}, "c"), result(3, "c", text)
-
-
-@pytest.fixture(scope="module")
-def plain_seconds():
-    return {form: min(seconds(*form(PLAIN)) for _ in range(2)) for form in (said, returned)}
-
-
-@pytest.mark.parametrize("form", [said, returned])
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_takes_no_longer_than_plain_text(name, form, plain_seconds):
-    assert seconds(*form(HOSTILE[name])) < 10 * plain_seconds[form]
-
-
-def test_twice_the_messages_take_about_twice_the_time():
-    def work(turns):
-        messages = chat(turns)
-        start = time.perf_counter()
-        answer(ObserverMaterial(messages=messages))
-        return time.perf_counter() - start
-
-    small = min(work(2_000) for _ in range(3))
-
-    assert min(work(8_000) for _ in range(2)) < 4 * 3 * small
 
 
 @pytest.mark.data
