@@ -23,7 +23,7 @@ def serve(app: Celery, *, host: str, port: int, login: str | None, read_only: bo
 
     options.address = host
     options.port = port
-    options.basic_auth = [login] if login else None
+    options.basic_auth = [login] if login else []
     options.read_only = read_only
     options.max_tasks = TASKS
     options.purge_offline_workers = FORGET_S
