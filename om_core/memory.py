@@ -263,7 +263,7 @@ class Memory:
     def activate(self, thread: str, *, resource: str | None = None) -> JsonObject:
         """Move every ready chunk into the log, and let a finished reflection take effect."""
         found = self.get_thread(thread, resource=resource)
-        result = activate(self.services, self.tenant, found.id, manual=True)
+        result = activate(self.services, self.tenant, found.id, forced="manual")
         return {"activated": _activated_json(result.activated)}
 
     def flush(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:

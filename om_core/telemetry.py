@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 if TYPE_CHECKING:
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor
+
+HANDLER = "om"
+"""Name of the handler that `configure_logging` installs."""
 
 _SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -24,6 +27,17 @@ _SHARED: list[Processor] = [
 ]
 
 
+_PLAIN = structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True)
+
+
+def _hand_over(logger: Any, method: str, event: EventDict) -> Any:
+    """To our own formatter if there is one, else as one line of text for the application's."""
+    if any(handler.get_name() == HANDLER for handler in logging.getLogger().handlers):
+        return structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
+    text = {key: value for key, value in event.items() if key not in {"level", "logger", "timestamp"}}
+    return _PLAIN(logger, method, text)
+
+
 def get_logger(name: str) -> Any:
     """A logger whose records carry fields; it renders through the standard library's logger of that name."""
     return structlog.wrap_logger(
@@ -32,7 +46,7 @@ def get_logger(name: str) -> Any:
         processors=[
             structlog.stdlib.filter_by_level,
             *_SHARED,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            _hand_over,
         ],
     )
 
@@ -55,7 +69,7 @@ def configure_logging(level: str = "info", format: str = "console") -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
-    handler.set_name("om")
+    handler.set_name(HANDLER)
     root = logging.getLogger()
-    root.handlers = [kept for kept in root.handlers if kept.get_name() != "om"] + [handler]
+    root.handlers = [kept for kept in root.handlers if kept.get_name() != HANDLER] + [handler]
     root.setLevel(level.upper())

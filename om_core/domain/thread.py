@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from om_core.domain.chunk import Hints
 
@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from om_core.domain.job import JobKind
     from om_core.domain.message import JsonObject, OpenCall
     from om_core.domain.policy import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyActivation:
+    """A step came after a long pause, or from another model: the prompt cache is lost, so chunks may move now.
+
+    Decided when the step is stored, against the state before it; carried out by the next activation.
+    """
+
+    reason: Literal["ttl", "provider_change"]
+    last_activity_at: datetime | None = None
+    previous_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,7 @@ class ThreadState:
     pins: tuple[int, ...] = ()
     """seqs that stay raw until the next prefix change: at or below `observed_seq`, or the question of a stored trim."""
     hints: Hints = field(default_factory=Hints)
+    early_activation: EarlyActivation | None = None
     prefix_version: int = 0
     prefix_reason: str | None = None
     """Why the stable part last changed, until a context that may write has reported it."""

@@ -93,8 +93,8 @@ class Messages(Protocol):
     def between(self, thread_id: int, after_seq: int, to_seq: int | None, *, limit: int) -> tuple[StoredMessage, ...]:
         """Live and removed rows with `after_seq < seq <= to_seq`, ascending."""
 
-    def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int], limit: int) -> tuple[StoredMessage, ...]:
-        """Live rows above `after_seq`, and those named, ascending; the newest `limit` of them."""
+    def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int]) -> tuple[StoredMessage, ...]:
+        """Live rows above `after_seq`, and those named, ascending."""
 
     def at(self, thread_id: int, seqs: Iterable[int]) -> tuple[StoredMessage, ...]: ...
 
@@ -255,6 +255,11 @@ class SystemStore(Protocol):
 
     def idle_threads(self, *, limit: int) -> tuple[tuple[str, int], ...]:
         """(tenant, thread id) of threads whose `idle_due_at` has come; pushes it forward so that no two sweeps meet."""
+
+    def unattended(self, after: tuple[str, int], *, limit: int) -> tuple[tuple[str, int], ...]:
+        """(tenant, thread id) above `after`, in order, of threads with unread messages and nobody to come for them:
+        no live observe job, or no time set at which the sweep looks.
+        """
 
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]: ...
 

@@ -5,9 +5,9 @@ transaction, no model call, the same cost at any size of the log.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from om_core.domain.activation import choose_prefix, decide_activation, pins_after_activation
+from om_core.domain.activation import ActivationReason, choose_prefix, decide_activation, pins_after_activation
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.context import Activated
 from om_core.domain.errors import NotFoundError
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from om_core.domain.thread import MemoryState, ThreadState
     from om_core.ports import NewEvent, Transaction
     from om_core.services.deps import Services
+
+
+Forced: TypeAlias = Literal["manual", "trim"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +49,19 @@ class _Log:
 
 
 def activate(
-    services: Services, tenant: str, thread_id: int, *, model: str | None = None, manual: bool = False
+    services: Services, tenant: str, thread_id: int, *, model: str | None = None, forced: Forced | None = None
 ) -> ActivationResult:
-    """Activate what is due for a thread: `manual` takes every ready chunk, whatever the thresholds say."""
+    """Activate what is due for a thread. Forced: `manual` takes every ready chunk, whatever the thresholds say; `trim`
+    every one down to the least tail, because the cap changes the prefix anyway.
+    """
     with services.store.transaction(tenant) as tx:
-        result = activate_in(tx, services, thread_id, model=model, manual=manual)
+        result = activate_in(tx, services, thread_id, model=model, forced=forced)
     services.dispatcher.ring(result.jobs)
     return result
 
 
 def activate_in(
-    tx: Transaction, services: Services, thread_id: int, *, model: str | None, manual: bool
+    tx: Transaction, services: Services, thread_id: int, *, model: str | None, forced: Forced | None = None
 ) -> ActivationResult:
     """The same inside a transaction of the caller, who rings."""
     thread = tx.threads.lock_by_id(thread_id)
@@ -66,15 +71,15 @@ def activate_in(
     memory = tx.memories.lock(thread.memory_id)
     log = _Log(thread=thread, memory=memory, policy=services.policies.of(memory), now=tx.now())
     ready = _ready(tx.chunks.buffered(thread_id))
-    reason = "manual" if manual and ready else _reason(log, ready, model)
+    reason = forced if forced and ready else _reason(log, ready, model)
     chosen: Sequence[Chunk] = ()
     if reason is not None:
         sizes = [chunk.message_tokens for chunk in ready]
-        chosen = ready[: choose_prefix(sizes, thread.pending_tokens, log.policy, reason)]  # type: ignore[arg-type]  # one of its reasons
+        chosen = ready[: choose_prefix(sizes, thread.pending_tokens, log.policy, reason)]
     written: list[NewEvent] = []
     if chosen:
-        written += _move(tx, log, chosen, str(reason), previous_model=thread.last_model, model=model)
-    generation = _reflect(tx, log, written, forced=manual)
+        written += _move(tx, log, chosen, str(reason), model=model)
+    generation = _reflect(tx, log, written, forced=forced == "manual")
     if not chosen and generation is None:
         return ActivationResult(activated=None)
     tx.events.add(written)
@@ -92,14 +97,14 @@ def _ready(buffered: Sequence[Chunk]) -> list[Chunk]:
     return ready
 
 
-def _reason(log: _Log, ready: Sequence[Chunk], model: str | None) -> str | None:
+def _reason(log: _Log, ready: Sequence[Chunk], model: str | None) -> ActivationReason | None:
+    if log.thread.early_activation is not None and ready:
+        return log.thread.early_activation.reason
     ttl = ttl_seconds(log.policy.observation.activate_after_idle_s, model or log.thread.last_model)
     return decide_activation(log.thread, log.policy, log.now, model=model, ttl_s=ttl, ready=bool(ready))
 
 
-def _move(
-    tx: Transaction, log: _Log, chosen: Sequence[Chunk], reason: str, *, previous_model: str | None, model: str | None
-) -> list[NewEvent]:
+def _move(tx: Transaction, log: _Log, chosen: Sequence[Chunk], reason: str, *, model: str | None) -> list[NewEvent]:
     """Give the chosen chunks positions, raise the cursor, move the counters, remember the pins."""
     thread, memory = log.thread, log.memory
     observed = chosen[-1].to_seq
@@ -122,6 +127,7 @@ def _move(
         pins=pins,
         hints=hints,
         shown_from_seq=0,
+        early_activation=None,
         prefix_version=thread.prefix_version + 1,
         prefix_reason="activation",
     )
@@ -133,14 +139,12 @@ def _move(
         pins=new.pins,
         hints=new.hints,
         shown_from_seq=0,
+        early_activation=None,
         prefix_version=new.prefix_version,
         prefix_reason=new.prefix_reason,
     )
     return [
-        events.activation(
-            log.thread, log.memory, log.policy, chunk, reason, now=log.now, previous_model=previous_model, model=model
-        )
-        for chunk in chosen
+        events.activation(thread, log.memory, log.policy, chunk, reason, now=log.now, model=model) for chunk in chosen
     ]
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 WORKER_SEEN_S = 15.0
 """A worker seen this recently counts as there (DESIGN 6.4)."""
-READ_PAGE = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,16 +132,22 @@ def _activate(services: Services, state: _State, request: ContextRequest) -> Non
     if not activation_due(state.snapshot, state.policy, request.model, now):
         return
     result = activate(services, state.tenant, state.thread_id, model=request.model)
-    if result.activated is not None:
-        earlier = state.activated
-        state.activated = result.activated if earlier is None else _joined(earlier, result.activated)
+    _remember(state, result.activated)
     with services.store.reading(state.tenant) as tx:
         state.snapshot = tx.memories.snapshot(state.thread_id)
+
+
+def _remember(state: _State, activated: Activated | None) -> None:
+    """Add to what this context call has activated."""
+    if activated is not None:
+        state.activated = activated if state.activated is None else _joined(state.activated, activated)
 
 
 def activation_due(snapshot: Snapshot, policy: MemoryPolicy, model: str | None, now: datetime) -> bool:
     """Whether it is worth opening the transaction that decides: a cheap look without locks."""
     thread, memory = snapshot.thread, snapshot.memory
+    if thread.early_activation is not None:
+        return True
     ttl = ttl_seconds(policy.observation.activate_after_idle_s, model or thread.last_model)
     ready = thread.buffered_seq > thread.observed_seq
     if decide_activation(thread, policy, now, model=model, ttl_s=ttl, ready=ready) is not None:
@@ -218,6 +223,7 @@ def _material(tx: Transaction, services: Services, state: _State, request: Conte
         chunks=tx.chunks.log(memory.id, memory.reflected_position),
         messages=raw_messages(tx, state.snapshot),
         ephemeral=request.ephemeral,
+        now=request.now,
         max_tokens=request.max_tokens or model_cap(services, request.model),
     )
 
@@ -226,13 +232,20 @@ def _finish(services: Services, state: _State, request: ContextRequest, material
     """Assemble, then store what a context may store."""
     context = assemble(material, count=services.counter.count_text)
     if not request.read_only:
+        if context.shown_from_seq > material.thread.shown_from_seq and _make_room(services, state, request):
+            context = assemble(_read(services, state, request), count=services.counter.count_text)
         _store_shown(services, state, context)
-    return replace(
-        context,
-        activated=state.activated,
-        prefix_changed=material.thread.prefix_reason,
-        waited_s=round(state.waited_s, 3),
-    )
+    return replace(context, activated=state.activated, waited_s=round(state.waited_s, 3))
+
+
+def _make_room(services: Services, state: _State, request: ContextRequest) -> bool:
+    """Before messages are left out, move ready chunks into the log: the prefix changes anyway (DESIGN 6.5)."""
+    thread = state.snapshot.thread
+    if thread.buffered_seq <= thread.observed_seq:
+        return False
+    result = activate(services, state.tenant, thread.id, model=request.model, forced="trim")
+    _remember(state, result.activated)
+    return result.activated is not None
 
 
 def model_cap(services: Services, model: str | None) -> int | None:
@@ -246,18 +259,21 @@ def raw_messages(tx: Transaction, snapshot: Snapshot) -> tuple[StoredMessage, ..
     thread = snapshot.thread
     after = max(thread.observed_seq, thread.shown_from_seq - 1)
     pins = {seq for seq in (*thread.pins, thread.question_seq) if 0 < seq <= after}
-    return tx.messages.shown(thread.id, after_seq=after, also=sorted(pins), limit=READ_PAGE)
+    return tx.messages.shown(thread.id, after_seq=after, also=sorted(pins))
 
 
 def _store_shown(services: Services, state: _State, context: Context) -> None:
-    """A trim is stored and only rises; a prefix change is reported once."""
+    """A trim is stored and only rises; a prefix change is reported once. Both only if this is still the prefix."""
     thread = state.snapshot.thread
-    changes: dict[str, object] = {}
-    if context.shown_from_seq > thread.shown_from_seq:
-        changes |= {"shown_from_seq": context.shown_from_seq, "prefix_version": thread.prefix_version + 1}
-    if thread.prefix_reason is not None:
-        changes["prefix_reason"] = None
-    if changes:
-        with services.store.transaction(state.tenant) as tx:
-            tx.threads.lock_by_id(thread.id)
-            tx.threads.update(thread.id, **changes)
+    trimmed = context.shown_from_seq > thread.shown_from_seq
+    if not trimmed and thread.prefix_reason is None:
+        return
+    with services.store.transaction(state.tenant) as tx:
+        current = tx.threads.lock_by_id(thread.id)
+        if current is None or current.prefix_version != thread.prefix_version:
+            return
+        changes: dict[str, object] = {"prefix_reason": None}
+        if trimmed and context.shown_from_seq > current.shown_from_seq:
+            changes |= {"shown_from_seq": context.shown_from_seq, "pins": context.pins}
+            changes["prefix_version"] = current.prefix_version + 1
+        tx.threads.update(thread.id, **changes)

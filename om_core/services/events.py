@@ -96,10 +96,9 @@ def activation(
     reason: str,
     *,
     now: datetime,
-    previous_model: str | None,
     model: str | None,
 ) -> NewEvent:
-    """One chunk became part of the log."""
+    """One chunk became part of the log; `thread` as it was before."""
     payload: JsonObject = {
         "cycleId": chunk.cycle_id,
         "operationType": "observation",
@@ -113,11 +112,16 @@ def activation(
         "observations": chunk.text,
         "triggeredBy": TRIGGERS.get(reason, reason),
     }
-    if reason == "ttl" and thread.last_activity_at is not None:
-        payload["lastActivityAt"] = utc_iso(thread.last_activity_at)
-        payload["ttlExpiredMs"] = int((now - thread.last_activity_at).total_seconds() * 1000)
+    early = thread.early_activation
+    last = early.last_activity_at if early else thread.last_activity_at
+    if reason == "ttl" and last is not None:
+        payload["lastActivityAt"] = utc_iso(last)
+        payload["ttlExpiredMs"] = int((now - last).total_seconds() * 1000)
     if reason == "provider_change":
-        payload |= {"previousModel": previous_model, "currentModel": model}
+        payload |= {
+            "previousModel": early.previous_model if early else thread.last_model,
+            "currentModel": thread.last_model if early else model,
+        }
     return _event("activation", thread, payload)
 
 

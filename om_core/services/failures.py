@@ -123,6 +123,7 @@ def _narrow(
     cut = choose_cut(
         messages,
         question_seq=thread.question_seq,
+        waiting=thread.open_calls,
         now=tx.now(),
         open_call_max_age_s=policy.observation.open_call_max_age_s,
         window_tokens=tokens / 2,

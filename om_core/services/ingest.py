@@ -6,10 +6,12 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from om_core.domain.activation import decide_activation
 from om_core.domain.append import advance_thread
 from om_core.domain.errors import AmbiguousThreadError, InvalidInputError, NotFoundError
 from om_core.domain.message import Role
 from om_core.domain.tags import is_injected
+from om_core.domain.thread import EarlyActivation
 from om_core.domain.thresholds import decide, next_wake
 from om_core.formats.fingerprint import fingerprint
 from om_core.ports import NewMessage, NewThread
@@ -160,6 +162,7 @@ def _store(
     if rows:
         snapshot = replace(locked.snapshot, thread=thread)
         thread = replace(thread, idle_due_at=thread.idle_due_at or _wake(thread, policy, locked.now))
+        thread = replace(thread, early_activation=_early(locked, policy, request.model))
         actions = decide(snapshot, policy, locked.now).actions
         jobs = tx.threads.append(thread, rows, new_jobs(services, snapshot, policy, actions), ())
     elif request.end_of_turn and thread.turn_open:
@@ -210,6 +213,21 @@ def _assign(
 def _new_id() -> str:
     """An id for a message whose client gave none, so that it can be named later (deletion, sources)."""
     return f"om-{uuid.uuid4().hex}"
+
+
+def _early(locked: LockedThread, policy: MemoryPolicy, model: str | None) -> EarlyActivation | None:
+    """Whether this step finds the prompt cache lost, judged by the state before it (DESIGN 6.3)."""
+    before = locked.thread
+    ttl = ttl_seconds(policy.observation.activate_after_idle_s, model or before.last_model)
+    ready = before.buffered_seq > before.observed_seq
+    reason = decide_activation(before, policy, locked.now, model=model, ttl_s=ttl, ready=ready)
+    if reason not in {"ttl", "provider_change"}:
+        return None
+    return EarlyActivation(
+        reason="ttl" if reason == "ttl" else "provider_change",
+        last_activity_at=before.last_activity_at,
+        previous_model=before.last_model,
+    )
 
 
 def _wake(thread: ThreadState, policy: MemoryPolicy, now: datetime) -> datetime | None:

@@ -90,6 +90,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
         cut = choose_cut(
             messages,
             question_seq=thread.question_seq,
+            waiting=thread.open_calls,
             now=now,
             open_call_max_age_s=observation.open_call_max_age_s,
             window_tokens=room,

@@ -173,7 +173,7 @@ def wake(services: Services, tenant: str, thread_id: int) -> bool:
         policy = services.policies.of(tx.memories.get(thread.memory_id))
         now = tx.now()
         _release(tx, thread, policy, now)
-        result = activate_in(tx, services, thread_id, model=None, manual=False)
+        result = activate_in(tx, services, thread_id, model=None)
         jobs = (*result.jobs, *decide_again(tx, services, tx.memories.snapshot(thread_id), now))
         current = tx.memories.snapshot(thread_id).thread
         ttl = ttl_seconds(policy.observation.activate_after_idle_s, current.last_model)

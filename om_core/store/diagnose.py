@@ -15,9 +15,10 @@ from sqlalchemy import exc as sa_exc
 
 from om_core.clock import SystemClock
 from om_core.ports import WorkerRow
+from om_core.store.columns import metadata
 from om_core.store.engine import APP_ROLE, SYSTEM_ROLE, PostgresStore, normalise_url
 from om_core.store.migrate import current_version
-from om_core.store.tables import SCHEMA_VERSION, metadata
+from om_core.store.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -58,12 +58,11 @@ class MessageRows:
             query = query.where(messages.c.seq <= to_seq)
         return self._all(query)
 
-    def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int], limit: int) -> tuple[StoredMessage, ...]:
+    def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int]) -> tuple[StoredMessage, ...]:
         wanted = messages.c.seq > after_seq
         if also:
             wanted = sa.or_(wanted, messages.c.seq.in_(list(also)))
-        newest = self._of(thread_id).where(wanted, messages.c.removed_at.is_(None)).order_by(messages.c.seq.desc())
-        return tuple(reversed(self._all(newest.limit(limit))))
+        return self._all(self._of(thread_id).where(wanted, messages.c.removed_at.is_(None)).order_by(messages.c.seq))
 
     def at(self, thread_id: int, seqs: Iterable[int]) -> tuple[StoredMessage, ...]:
         wanted = sorted(set(seqs))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from om_core.domain.chunk import Chunk, ChunkKind, ChunkState, Hints, Reflection, ReflectionState
 from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
 from om_core.domain.message import Message, OpenCall, Role, StoredMessage
-from om_core.domain.thread import MemoryState, ThreadState
+from om_core.domain.thread import EarlyActivation, MemoryState, ThreadState
 from om_core.formats.canonical import parse_part
 
 if TYPE_CHECKING:
@@ -53,6 +53,29 @@ def hints_from(data: JsonObject | None) -> Hints:
     )
 
 
+def early_json(early: EarlyActivation | None) -> JsonObject | None:
+    """As the thread's row keeps it."""
+    if early is None:
+        return None
+    last = early.last_activity_at
+    return {
+        "reason": early.reason,
+        "last_activity_at": last.isoformat() if last else None,
+        "previous_model": early.previous_model,
+    }
+
+
+def early_from(data: JsonObject | None) -> EarlyActivation | None:
+    """The reverse."""
+    if not data:
+        return None
+    return EarlyActivation(
+        reason=data["reason"],
+        last_activity_at=moment(data["last_activity_at"]),
+        previous_model=data["previous_model"],
+    )
+
+
 def thread_from(row: Row) -> ThreadState:
     return ThreadState(
         id=row["id"],
@@ -84,6 +107,7 @@ def thread_from(row: Row) -> ThreadState:
         shown_from_seq=row["shown_from_seq"],
         pins=tuple(row["pins"] or ()),
         hints=hints_from(row["hints"]),
+        early_activation=early_from(row["early_activation"]),
         prefix_version=row["prefix_version"],
         prefix_reason=row["prefix_reason"],
         created_at=moment(row["created_at"]),

@@ -71,6 +71,16 @@ SELECT tenant_id, id FROM jobs WHERE state = 'running' AND lease_expires_at < cl
  ORDER BY lease_expires_at LIMIT :limit
 """)
 
+UNATTENDED = sa.text("""
+SELECT t.tenant_id, t.id FROM threads t
+ WHERE (t.tenant_id, t.id) > (:tenant, :id) AND t.pending_tokens > 0
+   AND (t.idle_due_at IS NULL OR t.unbuffered_tokens > 0 AND NOT EXISTS (
+        SELECT FROM jobs j
+         WHERE j.tenant_id = t.tenant_id AND j.thread_id = t.id AND j.kind = 'observe'
+           AND j.state IN ('available', 'running', 'retryable')))
+ ORDER BY t.tenant_id, t.id LIMIT :limit
+""")
+
 HEARTBEAT = sa.text("""
 INSERT INTO workers (name, queues, slots, running, version) VALUES (:name, :queues, :slots, :running, :version)
 ON CONFLICT (name) DO UPDATE SET queues = excluded.queues, slots = excluded.slots, running = excluded.running,
@@ -122,6 +132,11 @@ class SystemRows:
     def idle_threads(self, *, limit: int) -> tuple[tuple[str, int], ...]:
         with self._session() as session:
             return tuple((row["tenant_id"], row["id"]) for row in session.rows(IDLE, {"limit": limit}))
+
+    def unattended(self, after: tuple[str, int], *, limit: int) -> tuple[tuple[str, int], ...]:
+        params = {"tenant": after[0], "id": after[1], "limit": limit}
+        with self._session() as session:
+            return tuple((row["tenant_id"], row["id"]) for row in session.rows(UNATTENDED, params))
 
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]:
         with self._session() as session:

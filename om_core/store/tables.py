@@ -76,6 +76,7 @@ threads = sa.Table(
     count("shown_position"),
     sa.Column("pins", ARRAY(sa.BigInteger), nullable=False, server_default=sa.text("'{}'")),
     json_column("hints", "'{}'"),
+    json_column("early_activation"),
     count("prefix_version"),
     sa.Column("prefix_reason", sa.Text),
     time("created_at", now=True),

@@ -15,6 +15,7 @@ from om_core.store.events import event_params
 from om_core.store.jobs import job_params
 from om_core.store.messages import message_params
 from om_core.store.rows import (
+    early_json,
     hints_json,
     memory_from,
     message_from,
@@ -96,6 +97,7 @@ class ThreadRows:
             "question_seq": thread.question_seq,
             "last_model": thread.last_model,
             "idle_due_at": thread.idle_due_at.isoformat() if thread.idle_due_at else None,
+            "early_activation": early_json(thread.early_activation),
         }
         [(refs,)] = self._session.hot(
             APPEND,
@@ -167,6 +169,8 @@ class ThreadRows:
             changes["hints"] = hints_json(changes["hints"])
         if "open_calls" in changes:
             changes["open_calls"] = open_calls_json(changes["open_calls"])
+        if "early_activation" in changes:
+            changes["early_activation"] = early_json(changes["early_activation"]) or sa.null()
         if "pins" in changes:
             changes["pins"] = list(changes["pins"])
         self._session.execute(sa.update(threads).where(self._mine, threads.c.id == thread_id).values(**changes))

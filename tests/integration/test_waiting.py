@@ -112,13 +112,15 @@ def test_a_wait_in_vain_ends_in_time_and_is_not_repeated(
             return memory.context("t", resource="r").context.waited_s
         return asyncio.run(memory.context_async("t", resource="r")).context.waited_s
 
-    first, second = context(), context()
+    try:
+        first, second = context(), context()
+    finally:
+        gated.gate.set()
+        memory.close()
+        worker.stop()
 
     assert first >= 0.29
     assert second == 0
-    gated.gate.set()
-    memory.close()
-    worker.stop()
 
 
 def test_without_a_worker_nobody_waits_and_the_larger_window_is_returned(

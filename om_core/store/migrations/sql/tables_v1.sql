@@ -157,6 +157,7 @@ CREATE TABLE threads (
     shown_position BIGINT DEFAULT 0 NOT NULL,
     pins BIGINT[] DEFAULT '{}' NOT NULL,
     hints JSON DEFAULT '{}' NOT NULL,
+    early_activation JSON,
     prefix_version BIGINT DEFAULT 0 NOT NULL,
     prefix_reason TEXT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
