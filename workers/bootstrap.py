@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from om_core.bootstrap import build_services, find_dispatcher
 from om_core.domain.errors import SetupError
+from om_core.services.audit import audit
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
 from om_core.telemetry import get_logger
@@ -79,6 +80,12 @@ class WorkerRuntime:
     def run(self, queue: str, job_id: int) -> str | None:
         """What a task does: the rung job, or the best due job of its queue."""
         return self._runner.run(queue, job_id)
+
+    def audit(self) -> str:
+        """Derive again what should be due; what came of it, for Flower. Ends early when the worker stops."""
+        result = audit(self._services, stopped=self._stopping.is_set)
+        log.info("audit ended", looked_at=result.looked_at, repaired=result.repaired)
+        return f"{result.repaired} of {result.looked_at} threads repaired"
 
     def begin_stop(self, *, hurry: bool = False) -> None:
         """Claim nothing more; end when the running jobs have (`hurry`: cancel them). Returns at once, signal-safe."""

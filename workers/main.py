@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from om_core.bootstrap import locate
 from om_core.config import check_auth_binding
 from om_core.domain.errors import SetupError
+from om_core.telemetry import configure_logging
 from workers.app import QUEUES, build_app
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ def run_worker(settings: Settings, *, queues: Sequence[str] = (), concurrency: i
     )
     worker.start()
     return int(worker.exitcode or 0)
+
+
+def run_beat(settings: Settings) -> None:
+    """Ring what is scheduled until SIGTERM or Ctrl-C; waits for Redis as long as it takes.
+
+    Raises:
+        SetupError: no servers are named or running.
+    """
+    from workers.schedule import serve
+
+    app, _ = _application(settings)
+    configure_logging(settings.log_level, settings.log_format)
+    serve(app)
 
 
 def run_flower(settings: Settings, *, host: str = "127.0.0.1", read_only: bool = True) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from om_core.domain.job import JobKind
+from workers.schedule import AUDIT
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -16,10 +17,15 @@ RunJob: TypeAlias = Callable[[str, int], str | None]
 TASK_OF: Final = {kind: f"om.{kind.value}" for kind in JobKind}
 
 
-def register(app: Celery, run: RunJob) -> None:
-    """Give the application one task per kind of job, all done by `run`."""
+def register(app: Celery, run: RunJob, audit: Callable[[], str]) -> None:
+    """Give the application one task per kind of job, all done by `run`, and the audit that beat rings."""
     for name in TASK_OF.values():
         _register(app, name, run)
+
+    @app.task(name=AUDIT, ignore_result=True, shared=False)
+    def ring() -> str:
+        """Look for work that nobody would come for."""
+        return audit()
 
 
 def _register(app: Celery, name: str, run: RunJob) -> None:
