@@ -107,7 +107,7 @@ def _times(value: Any) -> Iterator[tuple[str, str]]:
 def serving(app: FastAPI) -> Iterator[ApiClient]:
     """Serve the application on a free port of the loopback address, as `om api` does."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", lifespan="on", ws="none", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
