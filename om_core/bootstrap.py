@@ -10,19 +10,19 @@ from om_core.config import choose_model, load_settings
 from om_core.domain.errors import SetupError
 from om_core.domain.policy import DEFAULT_MODEL
 from om_core.embedded import attach, start
-from om_core.llm.offline import extract_short
 from om_core.llm.registry import ModelRegistry
 from om_core.memory import Memory
 from om_core.services.deps import Policies, Services, SilentDispatcher
-from om_core.services.local import LocalDispatcher, LocalWorker
 from om_core.store.engine import PostgresStore
 from om_core.store.migrate import check_schema, upgrade
 from om_core.telemetry import get_logger
 from om_core.tokens import TiktokenCounter
 
 if TYPE_CHECKING:
-    from om_core.config import Settings
-    from om_core.domain.message import JsonObject
+    from collections.abc import Sequence
+
+    from om_core.config import ModelChoice, Settings
+    from om_core.domain.message import JsonObject, StoredMessage
     from om_core.embedded import EmbeddedServers
     from om_core.ports import JobDispatcher
 
@@ -100,9 +100,7 @@ def build_services(
     """
     counter = TiktokenCounter()
     model = ModelRegistry(count_tokens=counter.count_text, api_base=settings.model_api_base)
-    choice = None
-    if model_required or located.embedded:
-        choice = choose_model(settings, located.embedded, model.missing_key)
+    choice = _choice(settings, located, model, required=model_required)
     if choice is not None and choice.notice:
         log.info(choice.notice)
     name = choice.name if choice is not None else settings.model or DEFAULT_MODEL
@@ -117,11 +115,29 @@ def build_services(
         counter=counter,
         tokenizer=counter,
         model=model,
-        extract=lambda messages, tokens, zone: extract_short(messages, tokens, timezone=zone),
+        extract=_extract,
         policies=Policies(dict(settings.options), default_model=name),
         dispatcher=dispatcher or SilentDispatcher(),
         lease_s=settings.lease_s,
     )
+
+
+def _choice(settings: Settings, located: Located, model: ModelRegistry, *, required: bool) -> ModelChoice | None:
+    """The model, where this process calls it or the servers are embedded. Who only reads needs no key."""
+    if not (required or located.embedded):
+        return None
+    try:
+        return choose_model(settings, located.embedded, model.missing_key)
+    except SetupError:
+        if required:
+            raise
+        return None
+
+
+def _extract(messages: Sequence[StoredMessage], tokens: int, zone: str) -> str:
+    from om_core.llm.offline import extract_short  # only who parks a range needs it
+
+    return extract_short(messages, tokens, timezone=zone)
 
 
 def find_dispatcher(redis_url: str | None) -> JobDispatcher:
@@ -136,6 +152,8 @@ def find_dispatcher(redis_url: str | None) -> JobDispatcher:
 
 def open_memory(url: str | None, *, redis: str | None, tenant: str, options: JsonObject | None) -> Memory:
     """`Memory.open`: see there."""
+    from om_core.services.local import LocalDispatcher, LocalWorker  # the parts of a worker: not for who only reads
+
     settings = _with(load_settings(), url, redis, options)
     located = locate(settings, start_embedded=True)
     prepare(located)
