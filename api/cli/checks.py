@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from om_core.store.diagnose import Diagnosis
 
 State: TypeAlias = Literal["ok", "warn", "fail"]
-REDIS_TIMEOUT_S: Final = 3.0
+REDIS_TIMEOUT_S: Final = 3
 CLOCK_WARN_S: Final = 2.0
 CLOCK_FAIL_S: Final = 30.0
 
@@ -163,7 +163,8 @@ def _ping(url: str) -> None:
 
     with build_app(url, socket_timeout_s=REDIS_TIMEOUT_S).connection_for_write() as connection:
         connection.ensure_connection(max_retries=1, timeout=REDIS_TIMEOUT_S)
-        connection.channel().client.ping()
+        channel: Any = connection.channel()
+        channel.client.ping()
 
 
 def _guarded(check: Callable[[], None]) -> str | None:

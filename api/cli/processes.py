@@ -61,7 +61,7 @@ def api(host: Host = None, port: Port = None) -> None:
 
 def flower(
     host: Annotated[str, typer.Option("--host", metavar="H", help="Others than loopback need a login.")] = "127.0.0.1",
-    port: FlowerPort = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="P", help="Default: OM_FLOWER_PORT, 5555.")] = None,
     allow_actions: Annotated[bool, typer.Option("--allow-actions", help="Buttons that stop workers.")] = False,
 ) -> None:
     """Serve Flower: what the workers do."""

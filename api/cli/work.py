@@ -88,6 +88,8 @@ def _answer(found: dict[str, Any], *, waited: float, as_json: bool, shown: dict[
 def _activated(found: dict[str, Any] | None) -> str:
     if found is None:
         return "nothing was ready to activate"
+    if not found["chunks"]:
+        return f"reflection {found['generation']} took effect"
     return (
         f"activated {found['chunks']} chunks: {found['messages']} messages ({found['tokens']:,} tokens) became "
         f"{found['observation_tokens']:,} tokens of notes"
