@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -41,7 +42,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
 """Pause asked for when the database is away and nothing better is known."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 409
-TOO_LARGE, UNPROCESSABLE, INTERNAL, UNAVAILABLE = 413, 422, 500, 503
+NOT_ALLOWED, TOO_LARGE, UNPROCESSABLE, INTERNAL, UNAVAILABLE = 405, 413, 422, 500, 503
 
 
 class UnauthorizedError(OmError):
@@ -123,7 +124,7 @@ TITLES: Final[Mapping[str, str]] = {
 _HTTP_CODES: Final = {
     BAD_REQUEST: "bad_request",
     NOT_FOUND: "not_found",
-    405: "method_not_allowed",
+    NOT_ALLOWED: "method_not_allowed",
     TOO_LARGE: "payload_too_large",
 }
 _AWAY: Final = ("08", "53300", "57P")
@@ -200,14 +201,28 @@ def _found_by_fastapi(item: Mapping[str, Any]) -> FieldError:
     return FieldError(".".join(path), detail, where, str(item["type"]))
 
 
-def http_problem(error: HTTPException) -> Response:
-    """The response for what routing and body reading refuse."""
+def http_problem(error: HTTPException, allowed: Iterable[str] = ()) -> Response:
+    """The response for what routing and body reading refuse; `allowed` are the methods of the path, for 405."""
     code = _HTTP_CODES.get(error.status_code, "http_error")
     detail = {
         NOT_FOUND: "there is no such path; GET /openapi.json lists them",
-        405: "this path exists, but not with this method; see the header Allow",
+        NOT_ALLOWED: "this path exists, but not with this method; see the header Allow",
     }.get(error.status_code, str(error.detail))
-    return problem(error.status_code, code, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == NOT_ALLOWED and allowed:
+        headers["Allow"] = ", ".join(allowed)  # routing names the methods of one route only
+    return problem(error.status_code, code, detail, headers=headers)
+
+
+def methods_of(document: Mapping[str, Any], path: str) -> list[str]:
+    """The methods that the OpenAPI document has for a path, in capitals."""
+    found = {
+        method.upper()
+        for template, operations in document["paths"].items()
+        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), path)
+        for method in operations
+    }
+    return sorted(found)
 
 
 def database_problem(error: Exception) -> Response:
@@ -236,8 +251,10 @@ def install(app: FastAPI) -> None:
         return validation_problem(error)
 
     @app.exception_handler(HTTPException)
-    async def refused(_: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if error.status_code == NOT_ALLOWED:
+            return http_problem(error, methods_of(app.openapi(), request.url.path))
         return http_problem(error)
 
     for kind in _DATABASE_ERRORS:

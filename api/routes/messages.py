@@ -56,8 +56,7 @@ async def post_messages(
     format = body.format or guess_format(body.messages)
     answer = _nothing_done()
     if mode == "on":
-        request = _step(thread, resource, body, format, idempotency_key)
-        result: StepResult = await run_in_threadpool(memory.store, request)
+        result = await run_in_threadpool(_store, memory, thread, resource, body, format, idempotency_key)
         answer, resource = step_view(result), result.thread.resource_id
     if body.context is not None:
         context_format = body.context.format or format
@@ -76,20 +75,22 @@ def _nothing_done() -> JsonObject:
     return {"messages": [], "duplicates": [], "deleted": [], "ignored": [], "jobs": [], "created": False}
 
 
-def _step(
-    thread: str, resource: str | None, body: MessagesBody, format: str, idempotency_key: str | None
-) -> StepRequest:
-    """The step as the services take it. Everything that can be wrong in the request is found before it is stored."""
+def _store(
+    memory: Memory, thread: str, resource: str | None, body: MessagesBody, format: str, idempotency_key: str | None
+) -> StepResult:
+    """Store the step; everything that can be wrong in the request is found before."""
     messages = parse_messages(body.messages, format)
     if body.context is not None:
         context_arguments(body.context, format=body.context.format or format, model=None, path="context.")
-    return StepRequest(
-        thread=thread,
-        resource=resource,
-        messages=tuple(messages if idempotency_key is None else with_ids(messages, idempotency_key)),
-        model=body.model,
-        end_of_turn=body.end_of_turn,
-        on_divergence=body.on_divergence,
+    return memory.store(
+        StepRequest(
+            thread=thread,
+            resource=resource,
+            messages=tuple(messages if idempotency_key is None else with_ids(messages, idempotency_key)),
+            model=body.model,
+            end_of_turn=body.end_of_turn,
+            on_divergence=body.on_divergence,
+        )
     )
 
 

@@ -296,16 +296,23 @@ def test_what_is_not_there_is_404(client: ApiClient, method: str, path: str, bod
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/v1/threads"), ("PATCH", "/v1/threads/t"), ("DELETE", "/v1/jobs/1"), ("PUT", "/healthz")],
+    ("method", "path", "allow"),
+    [
+        ("POST", "/v1/threads", "GET"),
+        ("PATCH", "/v1/threads/t", "GET, PUT"),
+        ("DELETE", "/v1/threads/t/context", "GET, POST"),
+        ("DELETE", "/v1/jobs/1", "GET"),
+        ("PUT", "/healthz", "GET"),
+    ],
 )
-def test_a_method_that_a_path_does_not_have_is_405_and_names_one_it_has(
-    client: ApiClient, method: str, path: str
+def test_a_method_that_a_path_does_not_have_is_405_and_names_those_it_has(
+    client: ApiClient, method: str, path: str, allow: str
 ) -> None:
     response = client.request(method, path)
 
     assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
-    assert response.headers["allow"]
+    assert set(allow.split(", ")) <= set(response.headers["allow"].split(", "))
+    assert method not in response.headers["allow"]
 
 
 def test_a_known_id_with_other_content_is_409_and_stores_nothing(client: ApiClient) -> None:
