@@ -1,0 +1,81 @@
+"""A worker process for measurements: `python -m tests.benchmarks.ring_worker noop|jobs COUNT REPORT`.
+
+The worker is the product's (`workers.main.run_worker`): its settings, pool, events and logs. In mode `noop` its rings
+do nothing; in mode `jobs` they do their jobs, with a model that answers at once. When COUNT of them are done, the process
+writes the seconds from the first start to the last end to REPORT, and goes on until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import om_core.bootstrap
+from om_core.config import load_settings
+from om_core.llm.registry import ModelRegistry
+from om_core.ports import ModelReply, ModelRequest
+from tests.benchmarks.model import InstantModel
+from workers.bootstrap import WorkerRuntime
+from workers.main import run_worker
+
+Run: TypeAlias = Callable[[WorkerRuntime, str, int], str | None]
+
+
+class InstantRegistry(ModelRegistry):
+    """The registry with every model answering at once."""
+
+    def complete(
+        self, request: ModelRequest, *, timeout_s: float, cancelled: threading.Event | None = None
+    ) -> ModelReply:
+        return InstantModel().complete(request, timeout_s=timeout_s, cancelled=cancelled)
+
+
+class Tally:
+    """Counts rings that did something, and reports when they are enough."""
+
+    def __init__(self, wanted: int, report: Path) -> None:
+        self._wanted = wanted
+        self._report = report
+        self._lock = threading.Lock()
+        self._done = 0
+        self._started: float | None = None
+
+    def around(self, run: Run) -> Run:
+        def counted(runtime: WorkerRuntime, queue: str, job_id: int) -> str | None:
+            with self._lock:
+                self._started = self._started or time.monotonic()
+            outcome = run(runtime, queue, job_id)
+            with self._lock:
+                self._done += outcome is not None
+                if self._done == self._wanted and outcome is not None:
+                    self._write(time.monotonic() - self._started)
+            return outcome
+
+        return counted
+
+    def _write(self, seconds: float) -> None:
+        draft = self._report.with_suffix(".tmp")
+        draft.write_text(json.dumps({"seconds": seconds}))
+        draft.rename(self._report)
+
+
+def nothing(runtime: WorkerRuntime, queue: str, job_id: int) -> str | None:
+    """What a no-op ring does."""
+    return "ok"
+
+
+def serve(mode: str, wanted: int, report: Path) -> int:
+    """Work until SIGTERM; the exit code."""
+    run = nothing if mode == "noop" else WorkerRuntime.run
+    WorkerRuntime.run = Tally(wanted, report).around(run)  # type: ignore[method-assign]  # only in this process
+    om_core.bootstrap.ModelRegistry = InstantRegistry  # type: ignore[misc]  # only in this process
+    return run_worker(load_settings())
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))
