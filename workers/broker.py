@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -34,6 +35,13 @@ class OmCelery(Celery):
         # No fixups: Celery would set up Django where DJANGO_SETTINGS_MODULE is set, as in a user's own process.
         super().__init__(main, amqp=_Amqp, fixups=[], set_as_current=False)
         self._address = address
+
+    @cached_property
+    def Worker(self) -> Any:  # noqa: N802 - Celery's name
+        """The worker that `celery worker` and `om worker` make."""
+        from workers.shutdown import OmWorker  # only a worker needs Celery's worker modules
+
+        return self.subclass_with_self(OmWorker)
 
     def connection_for_read(self, url: str | None = None, **options: Any) -> Connection:
         return super().connection_for_read(self._address, **options)

@@ -9,6 +9,7 @@ from celery import signals
 
 from om_core.telemetry import configure_logging, get_logger
 from workers.bootstrap import build_runtime
+from workers.shutdown import COLD, WARM
 from workers.tasks import register
 
 if TYPE_CHECKING:
@@ -63,10 +64,10 @@ class _Installed:
             log.error("worker cannot start", error=str(error))  # noqa: TRY400 - the text says what to do
             raise SystemExit(SETUP_EXIT) from error
 
-    def begin_stop(self, sender: Any, how: str = "Warm", **_: Any) -> None:
-        """`worker_shutting_down`: in the handler of SIGTERM (warm) or SIGQUIT (cold)."""
+    def begin_stop(self, sender: Any, how: str = WARM, **_: Any) -> None:
+        """`worker_shutting_down`: sent by the handler of a signal."""
         if self._runtime is not None:
-            self._runtime.begin_stop(hurry=how == "Cold")
+            self._runtime.begin_stop(hurry=how == COLD)
 
     def stop(self, sender: Any, **_: Any) -> None:
         """`worker_shutdown`: Celery is done."""

@@ -275,3 +275,28 @@ def test_celerys_own_command_line_starts_the_same_worker(settings: Settings, tmp
         finally:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "grace"),
+    [
+        ([signal.SIGQUIT], "25"),
+        ([signal.SIGINT, signal.SIGINT], "25"),
+        ([signal.SIGINT], "0.5"),
+        ([signal.SIGHUP], "0.5"),
+    ],
+)
+def test_other_signals_end_a_worker_and_hand_back_its_job(settings, tmp_path, numbers, grace):
+    with ScriptedModelServer(lambda request, number: Reply(hang=True)) as server:
+        scripted = scripted_settings(replace(settings, lease_s=60.0), server)
+        with worker_process(scripted, tmp_path, OM_SHUTDOWN_S=grace) as worker, client(scripted) as memory:
+            worker.wait_connected()
+            job = append(memory, "t")
+            assert server.wait_until(lambda calls: len(calls) == 1)
+            started = time.monotonic()
+            for number in numbers:
+                worker.send(number)
+                eventually(lambda: "worker stopping" in worker.output, seconds=5)
+            assert worker.process.wait(20) == 0
+            assert time.monotonic() - started < 7
+            assert job_state(memory.services, job) in {"available", "retryable"}, worker.output
