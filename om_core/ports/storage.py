@@ -122,6 +122,9 @@ class Chunks(Protocol):
     def log(self, memory_id: int, after_position: int) -> tuple[Chunk, ...]:
         """Active chunks above a position, in order of position."""
 
+    def log_tokens(self, memory_id: int, after_position: int) -> int:
+        """Tokens of the active chunks above a position."""
+
     def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
         """The newest chunks with notes, active or buffered, that fit `max_tokens`, oldest first."""
 

@@ -161,7 +161,8 @@ def _reflect(tx: Transaction, log: _Log, written: list[NewEvent], *, forced: boo
     if memory.generation:
         tx.reflections.set_state(memory.id, memory.generation, ReflectionState.SUPERSEDED)
     tx.reflections.set_state(memory.id, waiting, ReflectionState.ACTIVE)
-    after = reflection.tokens + memory.log_tokens - reflection.input_tokens
+    # Counted, not derived from `input_tokens`: a chunk below may have been rebuilt since the Reflector read it.
+    after = reflection.tokens + tx.chunks.log_tokens(memory.id, reflection.through_position)
     log.memory = replace(
         memory,
         generation=waiting,

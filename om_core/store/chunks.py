@@ -91,6 +91,15 @@ class ChunkRows:
         )
         return tuple(chunk_from(row) for row in rows)
 
+    def log_tokens(self, memory_id: int, after_position: int) -> int:
+        return int(
+            self._session.scalar(
+                sa.select(sa.func.coalesce(sa.func.sum(chunks.c.tokens), 0)).where(
+                    self._mine, chunks.c.memory_id == memory_id, chunks.c.position > after_position
+                )
+            )
+        )
+
     def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
         rows = self._session.rows(
             sa.select(chunks)
