@@ -172,7 +172,12 @@ class JobRows:
 
     def guide(self, job_id: int, guidance: str) -> None:
         self._session.execute(
-            sa.update(jobs).where(self._mine, jobs.c.id == job_id).values(input={"guidance": guidance})
+            sa.text(
+                "UPDATE jobs SET"
+                " input = (input::jsonb || jsonb_build_object('guidance', CAST(:guidance AS text)))::json"
+                " WHERE tenant_id = :tenant AND id = :id"
+            ),
+            {"guidance": guidance, "tenant": self._session.tenant_id, "id": job_id},
         )
 
     def retry(self, job_id: int) -> JobRef | None:
