@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from om_core.domain.chunk import ChunkKind, ChunkState, Hints
 from om_core.domain.cuts import Cut, open_calls
 from om_core.domain.errors import LostRaceError
-from om_core.domain.job import JobKind
+from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
@@ -30,16 +30,20 @@ if TYPE_CHECKING:
 def run_rebuild(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Do a claimed rebuild job; returns and raises as `run_observe`."""
     chosen = _choose(services, tenant, job)
+    if chosen is None:
+        return _superseded(services, tenant, job)
     replies = ask(services, tenant, job, chosen, cancelled)
     return _store(services, tenant, job, chosen, replies)
 
 
-def _choose(services: Services, tenant: str, job: Job) -> Range:
+def _choose(services: Services, tenant: str, job: Job) -> Range | None:
     with services.store.reading(tenant) as tx:
         snapshot = tx.memories.snapshot(int(job.thread_id or 0))
         chunk = tx.chunks.get(int(job.chunk_id or 0))
         if chunk is None:
             raise LostRaceError("the chunk is gone")
+        if not _wanting(chunk):
+            return None
         messages = tx.messages.between(snapshot.thread.id, chunk.from_seq - 1, chunk.to_seq, limit=READ_LIMIT)
     policy = policy_from_json(job.policy)
     tokens = sum(message.tokens for message in messages)
@@ -64,6 +68,25 @@ def _choose(services: Services, tenant: str, job: Job) -> Range:
         ),
         shown_chunks=(),
     )
+
+
+def _wanting(chunk: Chunk) -> bool:
+    """Whether there is anything to make again."""
+    return chunk.stale or chunk.kind is ChunkKind.PARKED
+
+
+def _superseded(services: Services, tenant: str, job: Job) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """End a job whose chunk was rebuilt by another, or it would be tried for ever."""
+    result = FinishedJob(state=JobState.SUPERSEDED, outcome="superseded")
+    with services.store.transaction(tenant) as tx:
+        thread = tx.threads.lock_by_id(int(job.thread_id or 0))
+        if thread is None:
+            raise LostRaceError("the thread was deleted")
+        tx.memories.lock(thread.memory_id)
+        if not tx.jobs.finish(job, result):
+            raise LostRaceError("another worker has the job")
+        jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REBUILD)
+    return result, jobs
 
 
 def _store(
@@ -119,7 +142,8 @@ def _recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) 
     """A shown chunk that changes is a prefix change, and the log's counter follows (DESIGN 2.5)."""
     memory = tx.memories.get(thread.memory_id)
     if chunk.state is ChunkState.ACTIVE and (chunk.position or 0) > memory.reflected_position:
-        tx.memories.update(memory.id, log_tokens=memory.log_tokens + new.tokens - chunk.tokens)
+        log_tokens = memory.log_tokens + new.tokens - chunk.tokens
+        tx.memories.update(memory.id, log_tokens=log_tokens, stuck_log_tokens=None)
         tx.threads.update(thread.id, prefix_version=thread.prefix_version + 1, prefix_reason="rebuild")
     if chunk.stale:
         tx.threads.update(thread.id, stale_tokens=max(0, thread.stale_tokens - chunk.message_tokens))

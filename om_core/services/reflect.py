@@ -57,8 +57,8 @@ class Source:
 def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Do a claimed reflect job; returns and raises as `run_observe`."""
     source = _choose(services, tenant, job)
-    if source is None:
-        return _end(services, tenant, job, FinishedJob(state=JobState.COMPLETED, outcome="nothing"))
+    if isinstance(source, int):
+        return _nothing_to_do(services, tenant, job, seen_version=source)
     candidates = _climb(services, tenant, job, source, cancelled)
     usable = [item for item in candidates if item["notes"]]
     if not usable:
@@ -68,7 +68,8 @@ def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> 
     return _store(services, tenant, job, source, candidates, best)
 
 
-def _choose(services: Services, tenant: str, job: Job) -> Source | None:
+def _choose(services: Services, tenant: str, job: Job) -> Source | int:
+    """What to reflect; the memory's version, if in that state there is nothing."""
     with services.store.transaction(tenant) as tx:
         snapshot = tx.memories.snapshot(int(job.thread_id or 0))
         memory = snapshot.memory
@@ -80,7 +81,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Source | None:
         if job.partial and "through" in job.input:
             chunks = [chunk for chunk in chunks if (chunk.position or 0) <= job.input["through"]]
         if not chunks or memory.buffered_generation is not None:
-            return None
+            return memory.version
         base = tx.reflections.get(memory.id, memory.generation) if memory.generation else None
         texts = [base.text] if base else []
         texts += [chunk.text for chunk in chunks if chunk.text]
@@ -231,11 +232,20 @@ def _add(tx: Transaction, job: Job, source: Source, best: JsonObject, *, cost_us
     tx.memories.update(memory.id, buffered_generation=generation)
 
 
-def _end(services: Services, tenant: str, job: Job, result: FinishedJob) -> tuple[FinishedJob, tuple[JobRef, ...]]:
-    """End a job that has nothing to reflect, and decide again."""
+def _nothing_to_do(
+    services: Services, tenant: str, job: Job, *, seen_version: int
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """End a job that found nothing to reflect, and decide again under the memory's lock: notes may have come since."""
+    result = FinishedJob(state=JobState.COMPLETED, outcome="nothing")
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(int(job.thread_id or 0))
-        if thread is None or not tx.jobs.finish(job, result):
+        if thread is None:
+            raise LostRaceError("the thread was deleted")
+        memory = tx.memories.lock(thread.memory_id)
+        if not tx.jobs.finish(job, result):
             raise LostRaceError("another worker has the job")
+        if memory.version == seen_version:
+            # A stale chunk stands first, however long the log is: wait for growth, or the job comes again at once.
+            tx.memories.update(memory.id, stuck_log_tokens=memory.log_tokens)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REFLECT)
     return result, jobs
