@@ -103,6 +103,8 @@ class MemoryState:
     """A finished reflection that waits for the threshold."""
     stuck_log_tokens: int | None = None
     """Log size at which reflecting made no progress; wait for growth (DESIGN 6.8)."""
+    discarded_version: int | None = None
+    """`version` at which a reflection was given up; while it is the current one, nothing has changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

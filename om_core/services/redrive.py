@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from om_core.domain.errors import ConflictError, NotFoundError
+from om_core.domain.job import JobKind
 
 if TYPE_CHECKING:
     from om_core.domain.job import JobRef
@@ -24,6 +25,9 @@ def redrive(services: Services, tenant: str, job_id: int) -> JobRef:
         if job is None:
             msg = f"no job {job_id}"
             raise NotFoundError(msg)
+        if job.thread_id is not None:
+            tx.threads.lock_by_id(job.thread_id)
+        tx.memories.lock(job.memory_id)
         ref = tx.jobs.retry(job_id) if job.state.value == "discarded" else None
         if ref is None:
             reason = (
@@ -31,6 +35,8 @@ def redrive(services: Services, tenant: str, job_id: int) -> JobRef:
             )
             msg = f"job {job_id} cannot be redriven: {reason}; only discarded jobs can"
             raise ConflictError(msg)
+        if job.kind is JobKind.REFLECT:
+            tx.memories.update(job.memory_id, discarded_version=None)
     services.dispatcher.ring([ref])
     return ref
 

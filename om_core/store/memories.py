@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from om_core.domain.errors import AmbiguousThreadError, NotFoundError
-from om_core.domain.job import JobKind
-from om_core.domain.thread import Snapshot
-from om_core.store.rows import memory_from, thread_from
+from om_core.store.rows import memory_from, snapshot_from
 from om_core.store.tables import memories
 
 if TYPE_CHECKING:
-    from om_core.domain.thread import MemoryState
+    from om_core.domain.thread import MemoryState, Snapshot
     from om_core.store.session import Session
 
 
@@ -61,9 +59,4 @@ class MemoryRows:
         if found["matches"] > 1:
             msg = f"thread {external_id!r} exists for several resources: name one (resource_id)"
             raise AmbiguousThreadError(msg)
-        return Snapshot(
-            thread=thread_from(found["thread"]),
-            memory=memory_from(found["memory"]),
-            live_jobs=frozenset(JobKind(kind) for kind, _ in found["jobs"] or ()),
-            running_jobs=frozenset(JobKind(kind) for kind, state in found["jobs"] or () if state == "running"),
-        )
+        return snapshot_from(found)

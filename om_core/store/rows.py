@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from om_core.domain.chunk import Chunk, ChunkKind, ChunkState, Hints, Reflection, ReflectionState
 from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
 from om_core.domain.message import Message, OpenCall, Role, StoredMessage
-from om_core.domain.thread import EarlyActivation, MemoryState, ThreadState
+from om_core.domain.thread import EarlyActivation, MemoryState, Snapshot, ThreadState
 from om_core.formats.canonical import parse_part
 
 if TYPE_CHECKING:
@@ -128,6 +128,20 @@ def memory_from(row: Row) -> MemoryState:
         reflected_position=row["reflected_position"],
         buffered_generation=row["buffered_generation"],
         stuck_log_tokens=row["stuck_log_tokens"],
+        discarded_version=row["discarded_version"],
+    )
+
+
+def snapshot_from(found: Mapping[str, Any]) -> Snapshot:
+    """What the hot functions return about a thread, its memory and their live jobs."""
+    memory = memory_from(found["memory"])
+    given_up = memory.discarded_version == memory.version
+    return Snapshot(
+        thread=thread_from(found["thread"]),
+        memory=memory,
+        live_jobs=frozenset(JobKind(kind) for kind, _ in found["jobs"] or ()),
+        running_jobs=frozenset(JobKind(kind) for kind, state in found["jobs"] or () if state == "running"),
+        discarded_jobs=frozenset({JobKind.REFLECT} if given_up else ()),
     )
 
 

@@ -34,6 +34,7 @@ memories = sa.Table(
     count("reflected_position"),
     sa.Column("buffered_generation", sa.BigInteger),
     sa.Column("stuck_log_tokens", sa.BigInteger),
+    sa.Column("discarded_version", sa.BigInteger),
     time("created_at", now=True),
     sa.PrimaryKeyConstraint("tenant_id", "id"),
     sa.UniqueConstraint("tenant_id", "scope", "scope_key"),

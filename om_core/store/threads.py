@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from om_core.domain.job import JobKind
-from om_core.domain.thread import Snapshot
 from om_core.ports import KnownMessage, LockedThread, Page
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.events import event_params
@@ -17,11 +15,11 @@ from om_core.store.messages import message_params
 from om_core.store.rows import (
     early_json,
     hints_json,
-    memory_from,
     message_from,
     moment,
     open_calls_json,
     ref_from,
+    snapshot_from,
     thread_from,
 )
 from om_core.store.session import dumps
@@ -67,12 +65,7 @@ class ThreadRows:
         if found is None:
             return None
         return LockedThread(
-            snapshot=Snapshot(
-                thread=thread_from(found["thread"]),
-                memory=memory_from(found["memory"]),
-                live_jobs=frozenset(JobKind(kind) for kind, _ in found["jobs"] or ()),
-                running_jobs=frozenset(JobKind(kind) for kind, state in found["jobs"] or () if state == "running"),
-            ),
+            snapshot=snapshot_from(found),
             known=tuple(_known(row) for row in found["known"] or ()),
             tail_fingerprints=tuple((seq, bytes.fromhex(hexed)) for seq, hexed in found["tail"] or ()),
             now=moment(found["now"]),  # type: ignore[arg-type]  # never null: clock_timestamp()

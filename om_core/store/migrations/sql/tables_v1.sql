@@ -32,6 +32,7 @@ CREATE TABLE memories (
     reflected_position BIGINT DEFAULT 0 NOT NULL,
     buffered_generation BIGINT,
     stuck_log_tokens BIGINT,
+    discarded_version BIGINT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT memories_pkey PRIMARY KEY (tenant_id, id),
     CONSTRAINT memories_tenant_id_scope_scope_key_key UNIQUE (tenant_id, scope, scope_key),
