@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ChunkKind, Hints
 from om_core.domain.cuts import choose_cut
-from om_core.domain.errors import GiveUpError, OmError, RetryLaterError, SetupError, UnusableOutputError
+from om_core.domain.errors import GiveUpError, OmError, PolicyError, RetryLaterError, SetupError, UnusableOutputError
 from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, NewJob
@@ -79,8 +79,7 @@ def record_failure(
     services: Services, tenant: str, job: Job, error: BaseException
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Write the verdict under the fence, with its event; an observe range with no failures left is halved or parked."""
-    policy = policy_from_json(job.policy)
-    result = verdict(job, error, policy)
+    policy, result = _judged(services, job, error)
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(int(job.thread_id or 0))
         if thread is None:
@@ -89,14 +88,31 @@ def record_failure(
         current = tx.jobs.get(job.id)
         if current is None or current.attempt != job.attempt or current.state is not JobState.RUNNING:
             return replace(result, outcome="lost"), ()
-        if result.state is JobState.DISCARDED and job.kind is JobKind.OBSERVE:
-            return _narrow(tx, services, current, thread, policy, result)
-        tx.jobs.finish(current, result)
-        _report(tx, current, thread, result)
-        ended = job.kind if result.state is JobState.DISCARDED else None
-        if ended is JobKind.REFLECT:
-            return result, ()  # given up until the log has grown: `decide` would only insert the same again
-        return result, decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=ended)
+        return conclude(tx, services, current, thread, policy, result)
+
+
+def _judged(services: Services, job: Job, error: BaseException) -> tuple[MemoryPolicy, FinishedJob]:
+    """The policy that applies, and the verdict. A row that does not parse is given up: trying again cannot help."""
+    try:
+        policy = policy_from_json(job.policy)
+    except PolicyError as broken:
+        given_up = FinishedJob(state=JobState.DISCARDED, error=error_json(broken), failed=True, outcome="invalid")
+        return services.policies.resolve(), given_up
+    return policy, verdict(job, error, policy)
+
+
+def conclude(
+    tx: Transaction, services: Services, job: Job, thread: ThreadState, policy: MemoryPolicy, result: FinishedJob
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Write a verdict on a running job; its thread and memory are locked by the caller."""
+    if result.state is JobState.DISCARDED and job.kind is JobKind.OBSERVE and result.outcome != "invalid":
+        return _narrow(tx, services, job, thread, policy, result)
+    tx.jobs.finish(job, result)
+    _report(tx, job, thread, result)
+    ended = job.kind if result.state is JobState.DISCARDED else None
+    if ended is JobKind.REFLECT:  # given up until the memory changes, which raises its version (DESIGN 5)
+        tx.memories.update(job.memory_id, discarded_version=tx.memories.get(job.memory_id).version + 1)
+    return result, decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=ended)
 
 
 def _report(tx: Transaction, job: Job, thread: ThreadState, result: FinishedJob) -> None:
@@ -118,7 +134,13 @@ def _narrow(
     result: FinishedJob,
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Halve the range down to one message or one call with its results, then park it (DESIGN 6.7)."""
-    messages = tx.messages.between(thread.id, thread.buffered_seq, job.to_seq, limit=READ_LIMIT)
+    # A job may fail before it has a range: never beyond the cut, and perhaps nothing is left.
+    messages = tx.messages.between(thread.id, thread.buffered_seq, job.to_seq or thread.cut_seq, limit=READ_LIMIT)
+    if not messages:
+        ended = replace(result, state=JobState.COMPLETED, outcome="nothing")
+        tx.jobs.finish(job, ended)
+        _report(tx, job, thread, ended)
+        return ended, decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.OBSERVE)
     tokens = sum(message.tokens for message in messages)
     cut = choose_cut(
         messages,
@@ -129,7 +151,7 @@ def _narrow(
         window_tokens=tokens / 2,
         head_complete=True,
     )
-    if cut is not None and messages and cut.to_seq < messages[-1].seq:
+    if cut is not None and cut.to_seq < messages[-1].seq:
         narrowed = replace(
             result, state=JobState.RETRYABLE, retry_after_s=0.0, narrowed_to=cut.to_seq, outcome="halved"
         )

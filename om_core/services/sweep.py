@@ -19,14 +19,14 @@ from om_core.ports import FinishedJob
 from om_core.services.activate import activate_in
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
-from om_core.services.failures import backoff_s
+from om_core.services.failures import backoff_s, conclude
 from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from om_core.domain.job import JobRef
+    from om_core.domain.job import Job, JobRef
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import ThreadState
     from om_core.ports import Transaction
@@ -140,28 +140,39 @@ class Sweeper:
 
 def rescue(services: Services, tenant: str, job_id: int) -> bool:
     """Take a job from a worker that is gone: due again at once; the fifth time in a row counts as a failure."""
+    due: tuple[JobRef, ...] = ()
     with services.store.transaction(tenant) as tx:
         found = tx.jobs.get(job_id)
         thread = None if found is None else tx.threads.lock_by_id(int(found.thread_id or 0))
         if thread is None:
             return False
+        tx.memories.lock(thread.memory_id)
         job = tx.jobs.lock_expired(job_id)
         if job is None:
             return False
-        policy = services.policies.resolve().job
-        repeated = job.expired_leases + 1 >= policy.max_expired_leases
-        tx.jobs.finish(
-            job,
-            FinishedJob(
-                state=JobState.RETRYABLE,
-                error={"code": "lease_expired", "message": f"lease of {job.lease_owner} expired"},
-                retry_after_s=backoff_s(1, policy.backoff_base_s, policy.backoff_cap_s) if repeated else 0.0,
-                failed=repeated,
-                outcome="lease_expired",
-            ),
-        )
+        policy = services.policies.resolve()
+        result = _expired(job, policy)
+        if result.state is JobState.DISCARDED:  # it kills its workers: given up like any other failure
+            _, due = conclude(tx, services, job, thread, policy, result)
+        else:
+            tx.jobs.finish(job, result)
+    services.dispatcher.ring(due)
     log.warning("lease expired", job=job_id, owner=job.lease_owner, attempt=job.attempt)
     return True
+
+
+def _expired(job: Job, policy: MemoryPolicy) -> FinishedJob:
+    """What an expired lease means for its job."""
+    limits = policy.job
+    repeated = job.expired_leases + 1 >= limits.max_expired_leases
+    spent_up = repeated and job.failures + 1 >= limits.max_failures
+    return FinishedJob(
+        state=JobState.DISCARDED if spent_up else JobState.RETRYABLE,
+        error={"code": "lease_expired", "message": f"lease of {job.lease_owner} expired"},
+        retry_after_s=backoff_s(1, limits.backoff_base_s, limits.backoff_cap_s) if repeated else 0.0,
+        failed=repeated,
+        outcome="lease_expired",
+    )
 
 
 def wake(services: Services, tenant: str, thread_id: int) -> bool:
