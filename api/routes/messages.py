@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Body, Header, Query
@@ -24,9 +23,7 @@ from om_core.services.views import message_view, step_view
 from om_core.store.cursors import decode_cursor, encode_cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from om_core.domain.message import JsonObject, Message
+    from om_core.domain.message import JsonObject
     from om_core.services.ingest import StepResult
 
 router = v1_router("messages")
@@ -86,7 +83,8 @@ def _store(
         StepRequest(
             thread=thread,
             resource=resource,
-            messages=tuple(messages if idempotency_key is None else with_ids(messages, idempotency_key)),
+            messages=tuple(messages),
+            fallback_ids=() if idempotency_key is None else key_ids(idempotency_key, len(messages)),
             model=body.model,
             end_of_turn=body.end_of_turn,
             on_divergence=body.on_divergence,
@@ -94,13 +92,10 @@ def _store(
     )
 
 
-def with_ids(messages: Sequence[Message], key: str) -> list[Message]:
-    """The messages, each with an id: its own, or one that follows from the key and its place in the request."""
+def key_ids(key: str, count: int) -> tuple[str, ...]:
+    """Ids that follow from a key and the places in its request: a repeat of the request is recognised by them."""
     stem = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return [
-        message if message.id else replace(message, id=f"om-key-{stem}-{index}")
-        for index, message in enumerate(messages)
-    ]
+    return tuple(f"om-key-{stem}-{index}" for index in range(count))
 
 
 @router.get("/threads/{thread}/messages", response_model=answers.ListOf[answers.StoredMessage])

@@ -56,9 +56,15 @@ def reflect(material: ReflectorMaterial, count_tokens: Callable[[str], int]) -> 
         kept = _format(_chosen(entries, units, room))
         size = count_tokens(kept)
         if size <= wanted:
-            return kept
+            break
         room *= _MARGIN * wanted / size
-    return kept
+    # A log of few long notes may hold none that fits: the weightiest is kept, because emptiness replaces no notes.
+    return kept if kept or not entries else _format([_weightiest(entries)])
+
+
+def _weightiest(entries: list[_Entry]) -> _Entry:
+    best = max(entries, key=lambda entry: (_WORTH.get(entry.note.priority or "", 1.0), entry.number))
+    return replace(best, details=[])
 
 
 def _entries(notes: Sequence[Note]) -> list[_Entry]:

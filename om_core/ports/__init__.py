@@ -30,6 +30,7 @@ from om_core.ports.records import (
     NewReflection,
     NewThread,
     Page,
+    TailRow,
     WorkerRow,
 )
 from om_core.ports.storage import Store, SystemStore, Transaction
@@ -59,6 +60,7 @@ __all__ = [
     "SecretRedactor",
     "Store",
     "SystemStore",
+    "TailRow",
     "TextTokenizer",
     "TokenCounter",
     "Transaction",

@@ -36,6 +36,15 @@ class KnownMessage:
     fingerprint: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TailRow:
+    """What recognition by content needs of a stored row."""
+
+    seq: int
+    fingerprint: bytes
+    client_id: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedThread:
     """A locked thread with what one append needs to decide: everything read after the lock."""
@@ -43,8 +52,8 @@ class LockedThread:
     snapshot: Snapshot
     known: tuple[KnownMessage, ...]
     """Rows whose client id the request names; a message saved in several rows appears once per row, by seq."""
-    tail_fingerprints: tuple[tuple[int, bytes], ...]
-    """(seq, fingerprint) of the newest live rows, oldest first."""
+    tail: tuple[TailRow, ...]
+    """The newest live rows, oldest first."""
     now: datetime
 
     @property

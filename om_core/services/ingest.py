@@ -48,6 +48,8 @@ class StepRequest:
     model: str | None = None
     end_of_turn: bool = False
     on_divergence: OnDivergence = "report"
+    fallback_ids: tuple[str, ...] = ()
+    """One per message: the id of a message that brings none, if it turns out to be new (API 3, `Idempotency-Key`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,10 @@ def _prepare(services: Services, request: StepRequest) -> _Sorted:
             items.ignored.append(message.id or str(index))
             continue
         tokens = services.counter.count_message(message, model=request.model)
-        items.prepared.append(Prepared(message=message, tokens=tokens, fingerprint=fingerprint(message)))
+        fallback = request.fallback_ids[index] if request.fallback_ids else None
+        items.prepared.append(
+            Prepared(message=message, tokens=tokens, fingerprint=fingerprint(message), fallback_id=fallback)
+        )
     return items
 
 
@@ -109,8 +114,9 @@ def _lock(
 ) -> tuple[LockedThread, bool]:
     """Lock the thread; create it first if a resource is named and it does not exist."""
     resource = request.resource or resolve_resource(tx, request.thread)
-    ids = [item.message.id for item in prepared if item.message.id is not None]
-    tail = len(prepared) if len(prepared) > 1 and not ids else 0
+    ids = [name for item in prepared if (name := item.message.id or item.fallback_id) is not None]
+    named = any(item.message.id is not None for item in prepared)
+    tail = len(prepared) if len(prepared) > 1 and not named else 0
     locked = tx.threads.lock(resource, request.thread, client_ids=ids, tail=tail)
     if locked is not None:
         return locked, False
@@ -184,8 +190,7 @@ def _assign(
 ) -> tuple[list[NewMessage], ThreadState]:
     """Give every new message its seq and turn, and the thread the state that follows."""
     messages = [
-        item if item.continues or item.message.id else replace(item, message=replace(item.message, id=_new_id()))
-        for item in new
+        item if item.continues or item.message.id else item.named(item.fallback_id or _new_id()) for item in new
     ]
     thread, stored = advance_thread(
         locked.thread,

@@ -25,6 +25,12 @@ class Prepared:
     tokens: int
     fingerprint: bytes
     continues: int | None = None
+    fallback_id: str | None = None
+    """Its id if it brings none and is new."""
+
+    def named(self, message_id: str | None) -> Prepared:
+        """The same under an id."""
+        return replace(self, message=replace(self.message, id=message_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +65,8 @@ def recognise(
     Raises:
         ConflictError: a known id comes with other content.
     """
-    if any(item.message.id is not None for item in prepared):
-        return _by_id(locked, prepared, count)
+    if locked.known or any(item.message.id is not None for item in prepared):
+        return _by_id(locked, [item.named(item.message.id or item.fallback_id) for item in prepared], count)
     return _by_content(locked, prepared, find_run)
 
 
@@ -117,12 +123,12 @@ def _by_content(
 ) -> Recognised:
     """The longest prefix of the request that equals a suffix of the stored messages is known (API 3)."""
     result = Recognised()
-    tail = locked.tail_fingerprints
+    tail = locked.tail
     if len(prepared) <= 1 or not tail:
         result.new.extend(prepared)
         return result
     prints = [item.fingerprint for item in prepared]
-    stored = [value for _, value in tail]
+    stored = [row.fingerprint for row in tail]
     overlap = next((size for size in range(min(len(prints), len(stored)), 0, -1) if stored[-size:] == prints[:size]), 0)
     if overlap == 0:
         result.diverged_at_seq = find_run(prints)
@@ -130,8 +136,8 @@ def _by_content(
             result.new.extend(prepared)
         return result
     result.known = [
-        StoredRef(id=item.message.id or "", seq=seq, tokens=item.tokens, created=False)
-        for item, (seq, _) in zip(prepared[:overlap], tail[-overlap:], strict=True)
+        StoredRef(id=row.client_id or "", seq=row.seq, tokens=item.tokens, created=False)
+        for item, row in zip(prepared[:overlap], tail[-overlap:], strict=True)
     ]
     result.new.extend(prepared[overlap:])
     return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from om_core.ports import KnownMessage, LockedThread, Page
+from om_core.ports import KnownMessage, LockedThread, Page, TailRow
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.events import event_params
 from om_core.store.jobs import job_params
@@ -67,7 +67,7 @@ class ThreadRows:
         return LockedThread(
             snapshot=snapshot_from(found),
             known=tuple(_known(row) for row in found["known"] or ()),
-            tail_fingerprints=tuple((seq, bytes.fromhex(hexed)) for seq, hexed in found["tail"] or ()),
+            tail=tuple(TailRow(seq, bytes.fromhex(hexed), name) for seq, hexed, name in found["tail"] or ()),
             now=moment(found["now"]),  # type: ignore[arg-type]  # never null: clock_timestamp()
         )
 

@@ -9,8 +9,10 @@ import pytest
 from om_core.domain.errors import AmbiguousThreadError, ConflictError, LostRaceError, NotFoundError
 from om_core.domain.job import JobKind
 from om_core.domain.validate_context import check_context
+from om_core.services.ingest import StepRequest
 from om_core.services.observe import run_observe
 from om_core.services.run_jobs import JobRunner
+from om_core.turn import parse_messages
 from tests.support.fixtures import raw_session
 
 if TYPE_CHECKING:
@@ -310,3 +312,31 @@ def test_jobs_are_bound_to_one_kind_per_target(memory: Memory) -> None:
 
     assert snapshot is not None
     assert snapshot.live_jobs == {JobKind.OBSERVE}
+
+
+def test_a_request_with_a_key_is_recognised_when_it_is_repeated(memory: Memory) -> None:
+    request = StepRequest(
+        thread="t",
+        resource="r",
+        messages=parse_messages([{"role": "user", "content": "once"}], "openai"),
+        fallback_ids=("key-0",),
+    )
+    memory.store(request)
+
+    assert memory.store(request).duplicates == ("key-0",)
+    assert memory.get_thread("t", resource="r").head_seq == 1
+
+
+def test_a_whole_history_under_a_new_key_still_stores_only_what_is_new(memory: Memory) -> None:
+    history = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    for message in history:
+        memory.append("t", [message], resource="r")
+    messages = parse_messages([*history, {"role": "user", "content": "three"}], "openai")
+
+    result = memory.store(
+        StepRequest(thread="t", resource="r", messages=messages, fallback_ids=("key-0", "key-1", "key-2"))
+    )
+
+    assert [(ref.id, ref.seq) for ref in result.messages if ref.created] == [("key-2", 3)]
+    assert len(result.duplicates) == 2
+    assert all(result.duplicates)

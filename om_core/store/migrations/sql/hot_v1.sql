@@ -38,8 +38,8 @@ BEGIN
         ) k;
     END IF;
     IF p_tail > 0 THEN
-        SELECT json_agg(json_build_array(k.seq, encode(k.fingerprint, 'hex')) ORDER BY k.seq) INTO v_tail FROM (
-            SELECT seq, fingerprint FROM messages
+        SELECT json_agg(json_build_array(k.seq, encode(k.fingerprint, 'hex'), k.client_id) ORDER BY k.seq) INTO v_tail FROM (
+            SELECT seq, fingerprint, client_id FROM messages
              WHERE tenant_id = v_tenant AND thread_id = v_thread.id AND removed_at IS NULL
              ORDER BY seq DESC LIMIT p_tail
         ) k;
