@@ -122,11 +122,12 @@ def _worker_environment(settings: Settings, located: Located) -> dict[str, str]:
 def _wait_for_worker(memory: Memory, pid: int, children: Any) -> None:
     from threading import Event
 
+    from api.cli.seen import worker_seen
     from om_core.domain.errors import OmError
 
     deadline = time.monotonic() + WORKER_START_S
     pause = Event()
-    while not any(f":{pid}:" in row.name for row in memory.services.store.system.workers(max_age_s=WORKER_START_S)):
+    while not worker_seen(memory.services.store, pid):
         dead = children.first_dead()
         if dead is not None:
             raise OmError(dead.why())

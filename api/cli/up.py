@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 READY_S: Final = 90.0
+POLL_S: Final = 0.1
 REQUEST_S: Final = 2.0
 
 
@@ -107,7 +108,7 @@ def _run(plan: _Plan, settings: Settings, located: Located, children: Children, 
         if plan.flower_port is not None
         else None
     )
-    dead = _wait_ready(plan, children, stop)
+    dead = _wait_ready(plan, located, worker, children, stop)
     if dead is None and not stop.is_set():
         _announce(plan, settings, located, worker, api, flower)
         dead = children.wait(stop)
@@ -117,14 +118,23 @@ def _run(plan: _Plan, settings: Settings, located: Located, children: Children, 
     return FAILED
 
 
-def _wait_ready(plan: _Plan, children: Children, stop: threading.Event) -> Child | None:
-    """Wait until the API answers; a child that has ended meanwhile."""
-    for _ in range(int(READY_S / 0.2)):
-        if (dead := children.first_dead()) is not None or stop.wait(0.2):
-            return dead
-        if _answers(plan.host, plan.port):
-            return None
-    note(f"notice: the API has not answered within {READY_S:.0f} s; still waiting")
+def _wait_ready(
+    plan: _Plan, located: Located, worker: Child, children: Children, stop: threading.Event
+) -> Child | None:
+    """Wait until the API answers and the worker was seen; a child that has ended meanwhile."""
+    from api.cli.seen import worker_seen
+    from om_core.store.engine import PostgresStore
+
+    store = PostgresStore(located.database_url, pool_size=1)
+    try:
+        for _ in range(int(READY_S / POLL_S)):
+            if (dead := children.first_dead()) is not None or stop.wait(POLL_S):
+                return dead
+            if _answers(plan.host, plan.port) and worker_seen(store, worker.process.pid):
+                return None
+    finally:
+        store.close()
+    note(f"notice: not everything has answered within {READY_S:.0f} s; still waiting")
     return None
 
 
