@@ -12,7 +12,7 @@ from sqlalchemy import exc as sa_exc
 
 from api.deps import one_resource
 from api.errors import STATUS_OF, TITLES, ForbiddenError, UnauthorizedError, database_problem, om_problem
-from api.routes.messages import with_ids
+from api.routes.messages import key_ids
 from api.schemas.fields import strictest
 from om_core.domain import errors as domain_errors
 from om_core.domain.errors import (
@@ -29,7 +29,6 @@ from om_core.domain.errors import (
     SetupError,
     UnusableOutputError,
 )
-from om_core.domain.message import Message, Role, Text
 
 TABLE = [
     (InvalidInputError("is empty", path="messages.0"), 422, "invalid_input"),
@@ -131,15 +130,9 @@ def test_one_resource_may_be_named_twice_but_not_two() -> None:
         one_resource("a", "b")
 
 
-def test_ids_from_a_key_are_the_same_at_every_retry_and_own_ids_are_kept() -> None:
-    messages = [
-        Message(role=Role.USER, parts=(Text(text="a"),), id="mine"),
-        Message(role=Role.USER, parts=(Text(text="b"),)),
-    ]
-    first, again, other = (with_ids(messages, key) for key in ("k", "k", "l"))
+def test_ids_follow_from_the_key_and_the_place_in_the_request() -> None:
+    first, again, other = (key_ids(key, 2) for key in ("k", "k", "l"))
 
     assert first == again
-    assert first[0].id == other[0].id == "mine"
-    assert first[1].id
-    assert first[1].id != other[1].id
-    assert len(with_ids(messages, "k" * 256)[1].id or "") < 100
+    assert len({*first, *other}) == 4
+    assert all(len(name) < 100 for name in key_ids("k" * 256, 3))
