@@ -11,6 +11,7 @@ from om_core.llm.offline_observe import notes_of, read_range, select
 from om_core.llm.offline_reflect import reflect
 from om_core.llm.offline_text import sentences, terse, words
 from om_core.ports import ModelReply, ObserverMaterial
+from om_core.prompts.redact import redact_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -96,7 +97,7 @@ class OfflineModel:
 
 def extract_short(messages: Iterable[StoredMessage], max_tokens: int, *, timezone: str = "UTC") -> str:
     """What stands for a range whose notes could not be made: marked, dated, about `max_tokens` long (DESIGN 6.7)."""
-    found = read_range(messages, timezone=timezone)
+    found = read_range(redact_messages(messages), timezone=timezone)
     share = found.prose_tokens / max(1, found.prose_tokens + found.tool_tokens)
     room = max(0, max_tokens - 24)
     notes = notes_of(select(found, round(room * max(share, 0.5)), round(room * min(1 - share, 0.5))))

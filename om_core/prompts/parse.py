@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from om_core.prompts.degenerate import degenerate_reason, echoes, is_refusal
 from om_core.prompts.notes import Note, format_notes, is_list_item, note_lines, parse_day
 from om_core.prompts.quoting import clean_text, escape_tags, strip_delimiters
+from om_core.prompts.redact import redact
 from om_core.prompts.sections import Sections, split_sections
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def parse_observer(
         extra_tags: further sections to return.
     """
     truncated = finish_reason == "length"
-    sections = _sections(text, extra_tags)
+    text = _cleaned(text)
+    sections = split_sections(text, frozenset(extra_tags))
     notes, reason = _notes(text, sections, "observer_v1", default_day, CHUNK_BYTES)
     if reason is not None:
         return ObserverOutput(outcome="unusable", reason=reason, truncated=truncated)
@@ -96,7 +98,8 @@ def parse_observer(
 def parse_reflector(text: str, *, default_day: date | None = None, finish_reason: str | None = None) -> ReflectorOutput:
     """Read a Reflector's answer; hints and anything else but the notes are dropped."""
     truncated = finish_reason == "length"
-    notes, reason = _notes(text, _sections(text, ()), "reflector_v1", default_day, LOG_BYTES)
+    text = _cleaned(text)
+    notes, reason = _notes(text, split_sections(text), "reflector_v1", default_day, LOG_BYTES)
     if reason is None and not notes:
         reason = "the answer holds no notes"
     if reason is not None:
@@ -118,9 +121,9 @@ def validate_notes(notes: str, *, max_bytes: int = CHUNK_BYTES) -> str:
     return "\n".join(kept)
 
 
-def _sections(text: str, extra_tags: Collection[str]) -> Sections:
-    cleaned = strip_delimiters(clean_text(text[:_ANSWER_CHARS]))
-    return split_sections(cleaned, frozenset(extra_tags))
+def _cleaned(text: str) -> str:
+    """The answer without hidden characters, secrets and repeated delimiters: nothing else of it is stored or quoted."""
+    return strip_delimiters(redact(clean_text(text[:_ANSWER_CHARS])))
 
 
 def _notes(

@@ -18,6 +18,8 @@ from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION, build_observer_request
 from om_core.prompts.parse import parse_observer
+from om_core.prompts.redact import redact_material
+from om_core.prompts.render import first_day
 from om_core.services import events
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import call, input_room, model_name
@@ -144,13 +146,14 @@ def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Eve
     """One call, or one per slice of a unit larger than the window; each finished call is saved under the fence."""
     observation = chosen.policy.observation
     phase = observation.model
-    slices = [chosen.material.messages]
+    given = redact_material(chosen.material)
+    slices = [given.messages]
     if chosen.cut.sliced:
         room = input_room(services.model, phase, overhead_tokens=SYSTEM_TOKENS)
-        slices = slice_messages(chosen.material.messages, room, services.counter.count_text)
+        slices = slice_messages(given.messages, room, services.counter.count_text)
     done = list(job.partial)
     for part in slices[len(done) :]:
-        material = replace(chosen.material, messages=part, prior_notes=_with_slices(chosen.material.prior_notes, done))
+        material = replace(given, messages=part, prior_notes=_with_slices(given.prior_notes, done))
         done.append(_ask_once(services, chosen, material, cancelled, failures=job.failures))
         with services.store.transaction(tenant) as tx:
             if not tx.jobs.save_partial(job, done):
@@ -184,8 +187,9 @@ def _ask_once(
         name,
         cancelled=cancelled,
     )
+    begins = first_day(material.messages, material.timezone)
     output = parse_observer(
-        reply.text, default_day=material.messages[0].created_at.date(), finish_reason=reply.finish_reason
+        reply.text, default_day=begins.date() if begins else None, finish_reason=reply.finish_reason
     )
     if output.outcome != "valid":
         raise unusable(output.reason or "unusable answer", reply)

@@ -15,6 +15,7 @@ from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, ModelReply, NewReflection, ReflectorMaterial
 from om_core.prompts.parse import parse_reflector
+from om_core.prompts.redact import redact
 from om_core.prompts.reflector import REFLECTOR_VERSION, build_reflector_request
 from om_core.services import events
 from om_core.services.enqueue import decide_again
@@ -119,7 +120,7 @@ def start_level(model: str) -> int:
 def _candidate(services: Services, job: Job, source: Source, level: int, cancelled: Event) -> JsonObject:
     reflection = source.policy.reflection
     material = ReflectorMaterial(
-        log=source.text,
+        log=redact(source.text),
         level=level,
         target_tokens=source.target_tokens,
         guidance=job.input.get("guidance"),

@@ -1,0 +1,94 @@
+"""What the Observer and the Reflector are given, and what is stored of their answers: no secrets, the right day."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from om_core.memory import Memory
+from om_core.services.run_jobs import JobRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Event
+
+    from om_core.ports import LanguageModel, ModelReply, ModelRequest
+    from om_core.services.deps import Services
+
+KEY = "sk-proj-aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA"
+TALK = (
+    "We agreed that invoice {n} goes to the Berlin office on Friday and Maria will call them about the {n} boxes. " * 2
+)
+
+
+class Recorder:
+    """A model that keeps what it was asked and may answer something else."""
+
+    def __init__(self, inner: LanguageModel, answer: Callable[[str], str]) -> None:
+        self.inner = inner
+        self.answer = answer
+        self.asked: list[ModelRequest] = []
+
+    def complete(self, request: ModelRequest, *, timeout_s: float, cancelled: Event | None = None) -> ModelReply:
+        self.asked.append(request)
+        reply = self.inner.complete(request, timeout_s=timeout_s, cancelled=cancelled)
+        return replace(reply, text=self.answer(reply.text))
+
+    def window_tokens(self, model: str) -> int | None:
+        return self.inner.window_tokens(model)
+
+
+def recorded(services: Services, answer: Callable[[str], str] = str) -> tuple[Memory, Recorder]:
+    recorder = Recorder(services.model, answer)
+    return Memory(replace(services, model=recorder), tenant="t1"), recorder
+
+
+def run_all(memory: Memory) -> None:
+    runner = JobRunner(memory.services)
+    try:
+        while any(runner.run(queue) for queue in ("observation", "buffering", "reflection")):
+            pass
+    finally:
+        runner.close()
+
+
+def test_secrets_reach_neither_the_models_nor_what_is_stored_of_their_answers(services: Services) -> None:
+    memory, recorder = recorded(services, lambda text: text.replace("\n", f"\n* 🔴 (10:00) key {KEY}\n", 1))
+    for n in range(60):
+        arguments = f'{{"password": "hunter2", "n": {n}}}'
+        call = {"id": f"c{n}", "type": "function", "function": {"name": "login", "arguments": arguments}}
+        memory.append(
+            "t",
+            [
+                {"role": "user", "content": f"{TALK.format(n=n)} My key is {KEY}."},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": f"c{n}", "content": f"api_key={KEY}"},
+            ],
+            resource="r",
+        )
+        run_all(memory)
+        memory.context("t", resource="r")
+
+    assert {request.phase for request in recorder.asked} == {"observe", "reflect"}
+    for request in recorder.asked:
+        assert KEY not in repr(request)
+        assert "hunter2" not in repr(request)
+    kept = [*memory.observations("t", resource="r").items, *memory.reflections("t", resource="r").items]
+    assert kept
+    assert KEY not in repr(kept)
+    assert "[redacted]" in repr(kept)
+    system = repr(memory.context("t", resource="r").context.system)
+    assert KEY not in system
+
+
+def test_notes_that_name_no_day_get_the_first_of_their_range_in_the_thread_s_zone(services: Services) -> None:
+    memory, _ = recorded(services, lambda text: "<observations>\n* 🔴 (18:00) User agreed.\n</observations>")
+    memory.put_thread("t", resource="r", timezone="America/Los_Angeles")
+    for n in range(30):
+        content = [{"type": "text", "text": TALK.format(n=n)}]
+        message = {"role": "user", "parts": content, "created_at": f"2026-03-02T02:{n:02d}:00Z"}
+        memory.append("t", [message], resource="r", format="om")
+    run_all(memory)
+
+    [chunk, *_] = memory.observations("t", resource="r", state="buffered").items
+    assert chunk["text"].startswith("Date: Mar 1, 2026\n")
