@@ -7,11 +7,13 @@ import re
 from typing import Final
 
 MOST_EXCERPT: Final = 300
+_MOST_READ: Final = 20_000
+"""Characters of a foreign error that are looked at; some quote the whole request."""
 MARK: Final = "[redacted]"
 
 _PREFIX: Final = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?::| -) +)+")
-_NOISE: Final = re.compile(r"\s*(?:<(?:!doctype|html)\b|Traceback \(most recent call last\))", re.IGNORECASE)
-_NAMED: Final = r"[\w-]*(?:api[_-]?key|secret|token|password|authorization|signature|key)[\"']?\s*(?:=|:\s)\s*[\"']?"
+_NOISE: Final = re.compile(r"(?:<(?:!doctype|html)\b|Traceback \(most recent call last\))", re.IGNORECASE)
+_NAMED: Final = r"(?:api[_-]?key|secret|token|password|authorization|signature|key)[\"']?\s*(?:=|:\s)\s*[\"']?"
 _SECRETS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
     for pattern, replacement in (
@@ -39,7 +41,7 @@ def excerpt(text: str) -> str:
 
     Of a JSON body only the message counts; pages of HTML, tracebacks and LiteLLM's prefixes are left out.
     """
-    head = _PREFIX.sub("", _NOISE.split(text, maxsplit=1)[0])
+    head = _PREFIX.sub("", _NOISE.split(text[:_MOST_READ], maxsplit=1)[0])
     before, brace, _ = head.partition("{")
     if brace:
         head = f"{before.rstrip()} {_message_of(head[len(before) :])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import time
 
 import httpx
 import pytest
@@ -183,3 +184,14 @@ def test_only_the_readable_message_of_a_foreign_text_is_kept(text, expected):
 
 def test_a_long_text_is_cut():
     assert len(excerpt("word " * 1000)) <= MOST_EXCERPT
+
+
+@pytest.mark.parametrize("character", ["a", "_", " ", "{", "-"])
+def test_a_text_of_a_megabyte_is_redacted_in_linear_time(character):
+    text = character * 1_000_000
+    started = time.process_time()
+
+    redact(text)
+    excerpt(text)
+
+    assert time.process_time() - started < 3
