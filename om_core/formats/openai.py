@@ -84,6 +84,10 @@ def _read(raw: JsonObject, path: str) -> tuple[Message, JsonObject]:
     role = _ROLES.get(name) if isinstance(name, str) else None
     if role is None:
         raise InvalidInputError(f"unknown role; known are {', '.join(_ROLES)}", path=f"{path}.role")
+    if raw.get("parts") and not raw.get("content"):
+        raise InvalidInputError(
+            "belongs to another form: give content, or name the form (format: om)", path=f"{path}.parts"
+        )
     hints: JsonObject = {"role": name} if name in {"developer", "function"} else {}
     if role is Role.TOOL:
         parts: list[Part] = [_read_result(raw, path, legacy=name == "function")]

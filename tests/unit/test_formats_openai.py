@@ -220,6 +220,8 @@ def test_id_and_name_become_id_and_author():
         ({"content": "x"}, "messages.0.role"),
         ({"role": "robot", "content": "x"}, "messages.0.role"),
         ({"role": "user", "content": 5}, "messages.0.content"),
+        ({"role": "user", "parts": [{"type": "text", "text": "x"}]}, "messages.0.parts"),
+        ({"role": "user", "content": "", "parts": [{"type": "text", "text": "x"}]}, "messages.0.parts"),
         ({"role": "user", "content": [5]}, "messages.0.content.0"),
         ({"role": "tool", "content": "x"}, "messages.0.tool_call_id"),
         ({"role": "assistant", "tool_calls": {}, "content": None} | {"tool_calls": {"a": 1}}, "messages.0.tool_calls"),
