@@ -111,7 +111,7 @@ class PostgresStore:
 
     @contextmanager
     def _connect(self) -> Iterator[sa.Connection]:
-        """A pooled connection; a broken one (server restarted) is replaced once, before anything ran on it."""
+        """A pooled connection; `Session` replaces it if the server has closed it."""
         try:
             connection = self.engine.connect()
         except sa_exc.OperationalError as error:

@@ -36,8 +36,25 @@ class Session:
     def _open(self) -> None:
         """Send BEGIN with role and tenant, if nothing was sent yet."""
         if self._opening is not None:
-            self._raw(ENTER.format(begin=self._opening), (self._role, self.tenant_id))
-            self._opening = None
+            self._first("", ())
+
+    def _first(self, sql: str, params: Sequence[object]) -> Any:
+        """Send BEGIN with role and tenant, and the first statement.
+
+        A pooled connection that the server has closed (a restart) is replaced once, with all others that lie idle:
+        nothing ran before, and COMMIT comes apart, so sending it anew does nothing twice.
+        """
+        entering = ENTER.format(begin=self._opening)
+        self._opening = None  # from here on there may be something to roll back, even if this fails half-way
+        whole = f"{entering}; {sql}" if sql else entering
+        given = (self._role, self.tenant_id, *params)
+        try:
+            return self._raw(whole, given)
+        except (psycopg2.OperationalError, psycopg2.InterfaceError):
+            if not self.connection.invalidated:
+                raise
+            self.connection.engine.dispose()
+            return self._raw(whole, given)
 
     def _raw(self, sql: str, params: Sequence[object]) -> Any:
         driver = self.connection.connection.driver_connection
@@ -54,10 +71,7 @@ class Session:
     def hot(self, sql: str, params: Sequence[object] = ()) -> Any:
         """Rows of a statement with `%s` parameters, by the shortest way."""
         self.statements += 1
-        if self._opening is not None:
-            opening, self._opening = ENTER.format(begin=self._opening), None
-            return self._raw(f"{opening}; {sql}", (self._role, self.tenant_id, *params))
-        return self._raw(sql, params)
+        return self._raw(sql, params) if self._opening is None else self._first(sql, params)
 
     def execute(self, statement: sa.Executable, params: Any = None) -> sa.CursorResult[Any]:
         """Run a SQLAlchemy statement."""
@@ -93,6 +107,8 @@ class Session:
             return
         try:
             self._raw("ROLLBACK", ())
-        except psycopg2.Error:
+        except BaseException as error:
             if not self.connection.invalidated:
                 self.connection.invalidate()
+            if not isinstance(error, psycopg2.Error):  # an interrupt goes on
+                raise
