@@ -27,6 +27,9 @@ class LeaseKeeper:
         """Keep a claimed job's lease; the event is set when it is lost."""
         cancelled = threading.Event()
         with self._lock:
+            earlier = self._held.get(job.id)
+            if earlier is not None:  # an attempt of this process that lost its lease, and has not noticed yet
+                earlier[1].set()
             self._held[job.id] = (job.attempt, cancelled)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="om-leases", daemon=True)
