@@ -113,11 +113,14 @@ def _reflect(snapshot: Snapshot, policy: MemoryPolicy) -> tuple[bool, str]:
     return True, "threshold" if memory.log_tokens >= reflection.observation_tokens else "buffer"
 
 
-def next_wake(thread: ThreadState, policy: MemoryPolicy, ttl_s: float | None) -> datetime | None:
+def next_wake(
+    thread: ThreadState, policy: MemoryPolicy, ttl_s: float | None, *, after: datetime | None = None
+) -> datetime | None:
     """When the idle sweep should look at this thread again, or None when nothing is pending.
 
     The least of the activation time, the age at which a small tail is observed, and, with `buffer_on_idle`, the close
-    of the turn (DESIGN 5). `ttl_s` is the idle time resolved for the thread's last model.
+    of the turn (DESIGN 5). `ttl_s` is the idle time resolved for the thread's last model. With `after`, times up to
+    then are over, and the age at which an open call no longer holds the cut counts as well.
     """
     if thread.last_activity_at is None:
         return None
@@ -128,4 +131,7 @@ def next_wake(thread: ThreadState, policy: MemoryPolicy, ttl_s: float | None) ->
         times.append(thread.oldest_pending_at + timedelta(seconds=policy.observation.buffer_max_age_s))
         if policy.observation.buffer_on_idle and not thread.turn_open:
             times.append(thread.last_activity_at)
-    return min(times, default=None)
+    if after is None:
+        return min(times, default=None)
+    times += [call.at + timedelta(seconds=policy.observation.open_call_max_age_s) for call in thread.open_calls]
+    return min((time for time in times if time > after), default=None)

@@ -16,7 +16,7 @@ from om_core.domain.thresholds import decide, next_wake
 from om_core.formats.fingerprint import fingerprint
 from om_core.ports import NewMessage, NewThread
 from om_core.services.deps import ttl_seconds
-from om_core.services.enqueue import new_jobs
+from om_core.services.enqueue import decide_again, new_jobs
 from om_core.services.recognise import Prepared, StoredRef, recognise
 
 if TYPE_CHECKING:
@@ -167,13 +167,13 @@ def _store(
     jobs: tuple[JobRef, ...] = ()
     if rows:
         snapshot = replace(locked.snapshot, thread=thread)
-        thread = replace(thread, idle_due_at=thread.idle_due_at or _wake(thread, policy, locked.now))
+        thread = replace(thread, idle_due_at=_next_look(thread, policy, locked.now))
         thread = replace(thread, early_activation=_early(locked, policy, request.model))
         actions = decide(snapshot, policy, locked.now).actions
         jobs = tx.threads.append(thread, rows, new_jobs(services, snapshot, policy, actions), ())
-    elif request.end_of_turn and thread.turn_open:
+    elif locked.thread.turn_open and not thread.turn_open:
         tx.threads.update(thread.id, turn_open=False)
-        thread = replace(thread, turn_open=False)
+        jobs = decide_again(tx, services, replace(locked.snapshot, thread=thread), locked.now)
     return StepResult(
         messages=tuple(sorted((*found.known, *refs), key=lambda ref: ref.seq)),
         duplicates=tuple(ref.id for ref in found.known),
@@ -233,6 +233,16 @@ def _early(locked: LockedThread, policy: MemoryPolicy, model: str | None) -> Ear
         last_activity_at=before.last_activity_at,
         previous_model=before.last_model,
     )
+
+
+def _next_look(thread: ThreadState, policy: MemoryPolicy, now: datetime) -> datetime | None:
+    """When the sweep should come: set once per tail, and brought forward where the sweep lets an idle thread rest."""
+    due = thread.idle_due_at
+    if due is None:
+        return _wake(thread, policy, now)
+    # The close of a turn is left out: what it makes due is decided by the step itself.
+    sooner = _wake(replace(thread, turn_open=True), policy, now)
+    return due if sooner is None else min(due, sooner)
 
 
 def _wake(thread: ThreadState, policy: MemoryPolicy, now: datetime) -> datetime | None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from om_core.domain.cuts import CutState, release_cut
-from om_core.domain.job import JobState
+from om_core.domain.job import JobKind, JobState
 from om_core.domain.thresholds import next_wake
 from om_core.ports import FinishedJob
 from om_core.services.activate import activate_in
@@ -23,7 +23,7 @@ from om_core.services.failures import backoff_s, conclude
 from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from om_core.domain.job import Job, JobRef
@@ -108,8 +108,8 @@ class Sweeper:
         system.heartbeat(
             name=self._name, queues=self._queues, slots=self._slots, running=running, version=self._version
         )
-        rescued = sum(rescue(services, tenant, job_id) for tenant, job_id in system.expired(limit=BATCH))
-        woken = sum(wake(services, tenant, thread_id) for tenant, thread_id in system.idle_threads(limit=BATCH))
+        rescued = sum(self._tried(rescue, *found) for found in system.expired(limit=BATCH))
+        woken = sum(self._tried(wake, *found) for found in system.idle_threads(limit=BATCH))
         free = max(0, self._slots - running)
         if self._ring and getattr(services.dispatcher, "healthy", True):
             due = system.ring_due(self._queues, limit=free)
@@ -118,6 +118,14 @@ class Sweeper:
         due = system.ring_due(self._queues, limit=free)
         services.dispatcher.ring(due[:1])  # a probe: one success makes rings healthy again
         return SweepResult(ran=self._work(due), rescued=rescued, woken=woken)
+
+    def _tried(self, step: Callable[[Services, str, int], bool], tenant: str, target_id: int) -> bool:
+        """One target's step; what is wrong with it must not keep the others waiting."""
+        try:
+            return step(self._services, tenant, target_id)
+        except Exception as error:  # it comes again; a database that is away fails the next statement as well
+            log.warning("sweep step failed", step=step.__name__, tenant=tenant, id=target_id, error=str(error)[:300])
+            return False
 
     def _work(self, due: Sequence[JobRef]) -> int:
         """Do due jobs in this process, each pool thread going on while its queue has more."""
@@ -190,10 +198,22 @@ def wake(services: Services, tenant: str, thread_id: int) -> bool:
         ttl = ttl_seconds(policy.observation.activate_after_idle_s, current.last_model)
         due = next_wake(current, policy, ttl)
         if due is not None and due <= now:
-            due = now + timedelta(seconds=REST_S)
+            due = _rest(current, policy, ttl, now, working=tx.jobs.live(thread_id, JobKind.OBSERVE) is not None)
         tx.threads.update(thread_id, idle_due_at=due)
     services.dispatcher.ring(jobs)
     return True
+
+
+def _rest(thread: ThreadState, policy: MemoryPolicy, ttl_s: float | None, now: datetime, *, working: bool) -> datetime:
+    """When to look again at a thread whose time has come, but for which nothing can be done now.
+
+    While a job is live, soon; else after as long as it has been idle already, so that threads left alone for months
+    cost nothing, or at the next time that changes something by itself. A step brings it forward.
+    """
+    idle = now - (thread.last_activity_at or now)
+    pause = timedelta(seconds=REST_S) if working else max(timedelta(seconds=REST_S), idle)
+    later = next_wake(thread, policy, ttl_s, after=now)
+    return now + pause if later is None else min(now + pause, later)
 
 
 def _release(tx: Transaction, thread: ThreadState, policy: MemoryPolicy, now: datetime) -> None:

@@ -68,7 +68,7 @@ BEGIN
            turn = s.turn, turn_open = s.turn_open, question_seq = s.question_seq, last_model = s.last_model,
            last_activity_at = clock_timestamp(),
            oldest_pending_at = coalesce(t.oldest_pending_at, clock_timestamp()),
-           idle_due_at = coalesce(t.idle_due_at, s.idle_due_at),
+           idle_due_at = least(t.idle_due_at, s.idle_due_at),
            early_activation = coalesce(s.early_activation, t.early_activation)
       FROM json_to_record(p_state) AS s (
            head_seq bigint, cut_seq bigint, pending_tokens bigint, unbuffered_tokens bigint, held_tokens bigint,
