@@ -194,6 +194,10 @@ class FinishedJob:
     output_tokens: int = 0
     cost_usd: float = 0.0
     outcome: str = "ok"
+    drop_partial: bool = False
+    """What is saved of this attempt is of no use: the next one starts anew."""
+    policy: JsonObject | None = None
+    """The policy under which the next attempt runs, if it is not the job's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

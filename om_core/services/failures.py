@@ -71,6 +71,8 @@ def verdict(job: Job, error: BaseException, policy: MemoryPolicy) -> FinishedJob
         retry_after_s=None if spent_up else backoff_s(job.failures + 1, limits.backoff_base_s, limits.backoff_cap_s),
         failed=True,
         outcome=outcome,
+        # Slices stay good when one fails; a ladder without any usable step has to be climbed again.
+        drop_partial=job.kind is JobKind.REFLECT and isinstance(error, UnusableOutputError),
         **spent,
     )
 
@@ -84,10 +86,13 @@ def record_failure(
         thread = tx.threads.lock_by_id(int(job.thread_id or 0))
         if thread is None:
             return result, ()
-        tx.memories.lock(thread.memory_id)
+        memory = tx.memories.lock(thread.memory_id)
         current = tx.jobs.get(job.id)
         if current is None or current.attempt != job.attempt or current.state is not JobState.RUNNING:
             return replace(result, outcome="lost"), ()
+        if isinstance(error, SetupError) and not current.partial:
+            # The setting may be corrected meanwhile: the next attempt runs under what applies by then.
+            result = replace(result, policy=services.policies.as_json(services.policies.of(memory)))
         return conclude(tx, services, current, thread, policy, result)
 
 

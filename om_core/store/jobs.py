@@ -105,6 +105,10 @@ class JobRows:
             "expired_leases": jobs.c.expired_leases + 1 if result.outcome == "lease_expired" else 0,
             "attempts": self._with_attempt(job, result),
         }
+        if result.drop_partial:
+            values["partial"] = []
+        if result.policy is not None:
+            values["policy"] = result.policy
         if result.state in FINAL:
             values |= {"finished_at": sa.func.clock_timestamp(), "partial": []}
         if result.narrowed_to is not None:
