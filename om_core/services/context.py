@@ -107,7 +107,7 @@ def _look(services: Services, tenant: str, request: ContextRequest) -> tuple[_St
     with services.store.reading(tenant) as tx:
         snapshot = find_snapshot(tx, request.thread, request.resource)
         state = _State(tenant=tenant, snapshot=snapshot, policy=services.policies.of(snapshot.memory))
-        now = request.now or services.clock.now()
+        now = services.clock.now()  # what a client calls now is for rendering only (DESIGN 6.10)
         busy = not request.read_only and (
             activation_due(snapshot, state.policy, request.model, now) or _may_wait(state, request)
         )
@@ -128,7 +128,7 @@ def find_snapshot(tx: Transaction, thread: str, resource: str | None) -> Snapsho
 
 
 def _activate(services: Services, state: _State, request: ContextRequest) -> None:
-    now = request.now or services.clock.now()
+    now = services.clock.now()
     if not activation_due(state.snapshot, state.policy, request.model, now):
         return
     result = activate(services, state.tenant, state.thread_id, model=request.model)
