@@ -120,7 +120,7 @@ def waits_for_a_lock(store: PostgresStore) -> bool:
 
 
 def test_notes_that_come_while_a_reflect_job_ends_with_nothing_are_not_forgotten(
-    services: Services, services_with: Callable[..., Services]
+    services: Services, store: PostgresStore, services_with: Callable[..., Services]
 ) -> None:
     Memory(services).append("t", [{"role": "user", "content": "hello"}], resource="r")
     insert_job(services, JobKind.REFLECT)
@@ -133,7 +133,7 @@ def test_notes_that_come_while_a_reflect_job_ends_with_nothing_are_not_forgotten
         assert snapshot is not None
         tx.memories.lock(snapshot.memory.id)
         worker.start()
-        eventually(lambda: reached.is_set() or waits_for_a_lock(services.store), what="the worker ends its job")
+        eventually(lambda: reached.is_set() or waits_for_a_lock(store), what="the worker ends its job")
         tx.memories.update(snapshot.memory.id, log_tokens=10_000)
         decide_again(tx, services, tx.memories.snapshot(snapshot.thread.id), tx.now())
     gate.set()
