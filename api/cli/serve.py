@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import signal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from om_core.config import Settings
@@ -29,6 +30,8 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
     check_auth_binding(settings.auth, address)
     check_free(address, number, "the API", "--port or OM_API_PORT")
     start_logging(settings)
+    # Uvicorn ends its connections first and sends itself the signal again afterwards.
+    signal.signal(signal.SIGTERM, _leave)
     with joined(settings) as (_, located):
         dispatcher = find_dispatcher(located.redis_url)
         services = build_services(settings, located, dispatcher=dispatcher)
@@ -45,6 +48,10 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
         finally:
             dispatcher.close()
             services.store.close()
+
+
+def _leave(*_: Any) -> None:
+    raise SystemExit(0)
 
 
 def start_logging(settings: Settings) -> None:

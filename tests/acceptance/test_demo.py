@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import Any
 import pytest
 
 from om_core.embedded import wait_stopped
-from tests.support.om_command import Ran, run_om
+from tests.support.om_command import OM, Ran, run_om
+from tests.support.waiting import eventually
 
 FIELDS = {
     "turns",
@@ -110,3 +113,21 @@ def test_it_says_what_it_does_and_how_to_look_further(demo: tuple[Ran, Path]) ->
     assert [word for word in [*words, "threshold lowered from 40,000", "om show demo-"] if word not in ran.out] == []
     assert "Traceback" not in ran.out + ran.err
     assert (folder / ".om" / "log" / "demo-worker.log").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_worker_and_the_servers(tmp_path: Path) -> None:
+    log = tmp_path / "demo.txt"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*OM, "demo"], env=newcomer(), cwd=tmp_path, stdout=output, stderr=output)
+    try:
+        eventually(lambda: "A worker for all queues is running" in log.read_text(), seconds=60)
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in log.read_text()
+    assert wait_stopped(tmp_path / ".om")
+    assert "worker stopped" in (tmp_path / ".om" / "log" / "demo-worker.log").read_text()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -122,7 +124,7 @@ def test_threads_and_status_tell_what_is_stored(om: Om) -> None:
     assert (thread["id"], thread["resource_id"], thread["head_seq"]) == ("trip", "ana", 10)
     assert status["pending_tokens"] == thread["pending_tokens"] > 0
     assert "no worker was seen" in status["why_idle"]["workers"]
-    assert "threads" not in om("threads", "--tenant", "other", "--json").json["items"]
+    assert om("threads", "--tenant", "other", "--json").json["items"] == []
 
 
 @pytest.mark.usefixtures("talked")
@@ -152,6 +154,43 @@ def test_watch_prints_lines_where_there_is_no_terminal_and_ends_in_time(om: Om) 
     assert ran.code == 0
     assert "messages " in ran.out
     assert "/2,000" in ran.out
+
+
+@pytest.mark.usefixtures("talked")
+def test_watch_on_a_terminal_draws_bars_until_ctrl_c(settings: Settings, tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [*OM, "watch", "trip"],
+        env=environment(settings, TERM="xterm", COLUMNS="120"),
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = read_until(ours, "2,000 tokens")
+    process.send_signal(signal.SIGINT)
+
+    shown += read_until(ours, None)
+    os.close(ours)
+    assert process.wait(timeout=30) == 130
+    assert "░" in shown
+    assert "Traceback" not in shown
+
+
+def read_until(terminal: int, word: str | None) -> str:
+    """What a terminal shows until a word comes, or until its last writer is gone."""
+    shown = b""
+    while word is None or word.encode() not in shown:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # how Linux reports the end of a terminal
+            break
+        if not part:
+            break
+        shown += part
+    return shown.decode(errors="replace")
 
 
 def test_cancelling_a_job_and_asking_again(om: Om, talked: Memory) -> None:

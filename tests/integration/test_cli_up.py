@@ -166,3 +166,46 @@ def test_no_authentication_is_refused_where_others_can_reach_it(folder: Path) ->
 
     assert ran.code == 2
     assert "OM_AUTH=off is allowed on loopback addresses only" in ran.err
+
+
+def listens(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize(("command", "ready"), [("worker", "ready."), ("beat", "beat"), ("api", ""), ("flower", "")])
+def test_each_process_ends_with_0_after_sigterm(settings: Settings, tmp_path: Path, command: str, ready: str) -> None:
+    port = free_port()
+    ports = [] if ready else ["--port", str(port)]
+    log = tmp_path / "log.txt"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*OM, command, *ports], env=environment(settings), cwd=tmp_path, stdout=output, stderr=output
+        )
+    try:
+        eventually(
+            lambda: process.poll() is not None or (ready in log.read_text() if ready else listens(port)), what=command
+        )
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(timeout=60) == 0, log.read_text()
+        assert "Traceback" not in log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("command", ["worker", "beat", "flower"])
+def test_a_process_of_the_queue_without_a_broker_ends_with_2(settings: Settings, tmp_path: Path, command: str) -> None:
+    ran = run_om(command, environment=environment(settings, OM_REDIS_URL=""), folder=tmp_path)
+
+    assert ran.code == 2
+    assert "OM_REDIS_URL" in ran.err
+    assert len([line for line in ran.err.splitlines() if line.startswith("error: ")]) == 1
+
+
+def test_a_worker_of_an_unknown_queue_ends_with_2(settings: Settings, tmp_path: Path) -> None:
+    ran = run_om("worker", "--queues", "buffering,bufering", environment=environment(settings), folder=tmp_path)
+
+    assert ran.code == 2
+    assert "bufering" in ran.err
