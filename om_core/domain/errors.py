@@ -57,6 +57,11 @@ class LostRaceError(OmError):
 
     code = "lost_race"
 
+    def __init__(self, message: str, *, usage: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage
+        """What the dropped model call cost: model, input_tokens, output_tokens, cost_usd."""
+
 
 class RetryLaterError(OmError):
     """An outage or a limit, not the input's fault; try again after `after_s` seconds (None: the usual backoff)."""

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ChunkKind, Hints
 from om_core.domain.cuts import choose_cut
-from om_core.domain.errors import GiveUpError, OmError, PolicyError, RetryLaterError, SetupError, UnusableOutputError
+from om_core.domain.errors import (
+    GiveUpError,
+    LostRaceError,
+    OmError,
+    PolicyError,
+    RetryLaterError,
+    SetupError,
+    UnusableOutputError,
+)
 from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, NewJob
@@ -94,6 +102,17 @@ def record_failure(
             # The setting may be corrected meanwhile: the next attempt runs under what applies by then.
             result = replace(result, policy=services.policies.as_json(services.policies.of(memory)))
         return conclude(tx, services, current, thread, policy, result)
+
+
+def book_lost(services: Services, tenant: str, job: Job, error: LostRaceError) -> None:
+    """A result that was dropped has been paid for all the same (DESIGN 5)."""
+    if error.usage is None or job.thread_id is None:
+        return
+    spent = {key: error.usage[key] for key in ("input_tokens", "output_tokens", "cost_usd")}
+    with services.store.transaction(tenant) as tx:
+        thread = tx.memories.snapshot(job.thread_id).thread
+        lost = FinishedJob(state=JobState.SUPERSEDED, outcome="lost", **spent)
+        tx.book_usage(thread, job.kind.value, str(error.usage["model"]), lost)
 
 
 def _judged(services: Services, job: Job, error: BaseException) -> tuple[MemoryPolicy, FinishedJob]:

@@ -157,7 +157,7 @@ def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Eve
         done.append(_ask_once(services, chosen, material, cancelled, failures=job.failures))
         with services.store.transaction(tenant) as tx:
             if not tx.jobs.save_partial(job, done):
-                raise LostRaceError("the lease was lost during the model call")
+                raise LostRaceError("the lease was lost during the model call", usage=done[-1])
     return done
 
 

@@ -108,7 +108,7 @@ def _climb(services: Services, tenant: str, job: Job, source: Source, cancelled:
         done.append(_candidate(services, job, source, level, cancelled))
         with services.store.transaction(tenant) as tx:
             if not tx.jobs.save_partial(job, done):
-                raise LostRaceError("the lease was lost during the model call")
+                raise LostRaceError("the lease was lost during the model call", usage=done[-1])
     return done
 
 

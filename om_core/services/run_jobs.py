@@ -9,7 +9,7 @@ import structlog
 
 from om_core.domain.errors import LostRaceError
 from om_core.domain.job import JobKind
-from om_core.services.failures import record_failure
+from om_core.services.failures import book_lost, record_failure
 from om_core.services.leases import LeaseKeeper
 from om_core.services.observe import run_observe
 from om_core.services.rebuild import run_rebuild
@@ -88,12 +88,13 @@ class JobRunner:
         services = self._services
         try:
             result, due = HANDLERS[job.kind](services, job.tenant_id, job, cancelled)
-        except LostRaceError as error:
-            log.info("result dropped", reason=str(error))
-            return "lost"
         except Exception as error:  # every failure becomes a verdict in the jobs table: the one retry authority
-            log.warning("attempt failed", error=str(error)[:500], error_type=type(error).__name__)
             try:
+                if isinstance(error, LostRaceError):
+                    log.info("result dropped", reason=str(error))
+                    book_lost(services, job.tenant_id, job, error)
+                    return "lost"
+                log.warning("attempt failed", error=str(error)[:500], error_type=type(error).__name__)
                 result, due = record_failure(services, job.tenant_id, job, error)
             except Exception as second:  # the database is away: the lease expires and the job is taken over
                 log.warning("failure not recorded", error=str(second)[:500])

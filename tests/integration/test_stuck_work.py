@@ -24,7 +24,9 @@ from tests.support.fixtures import COUNTER, SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Event
 
+    from om_core.ports import ModelReply, ModelRequest
     from om_core.services.deps import Services
     from tests.support.servers import Servers
 
@@ -200,3 +202,30 @@ def test_the_clock_of_a_client_does_not_put_off_an_activation(services_with: Cal
 
     assert found.activated is not None
     assert found.activated.reason == "ttl"
+
+
+class Interrupted:
+    """The offline model; while it answers, somebody else takes the job over."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def complete(self, request: ModelRequest, *, timeout_s: float, cancelled: Event | None) -> ModelReply:
+        shift(self._services, "UPDATE jobs SET attempt = attempt + 1, lease_owner = 'other' WHERE state = 'running'")
+        return self._services.model.complete(request, timeout_s=timeout_s, cancelled=cancelled)
+
+    def window_tokens(self, model: str) -> int | None:
+        return self._services.model.window_tokens(model)
+
+
+def test_the_cost_of_a_dropped_result_is_booked(
+    services: Services, store: PostgresStore, services_with: Callable[..., Services]
+) -> None:
+    talk(Memory(services), "t", 10)
+
+    assert run_one(services_with(SMALL, model=Interrupted(services)), "buffering") == "lost"
+
+    with store.session("om_app", "default") as session:
+        [row] = session.rows(sa.text("SELECT kind, calls, input_tokens FROM usage"))
+    assert (row["kind"], row["calls"]) == ("observe", 1)
+    assert row["input_tokens"] > 0
