@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import psycopg2.extensions
@@ -64,7 +65,7 @@ def _measure(
     rounds = -(-effort.pairs // THREADS) * THREADS
     put_back()
     return interleaved(
-        {kind: lambda kind=kind: activating(kind) for kind in threads},  # type: ignore[misc]  # a default binds it now
+        {kind: partial(activating, kind) for kind in threads},
         rounds,
         warm_up=THREADS,
         tend=put_back,

@@ -69,9 +69,7 @@ def concurrent_model_calls(servers: Servers, effort: Effort) -> dict[str, tuple[
 
 def most_at_once(calls: Sequence[Call]) -> int:
     """The largest number of calls that were unanswered at one moment."""
-    changes = sorted(
-        change for call in calls for change in ((call.started, 1), (call.ended or float("inf"), -1))
-    )
+    changes = sorted(change for call in calls for change in ((call.started, 1), (call.ended or float("inf"), -1)))
     return max(accumulate(step for _, step in changes), default=0)
 
 

@@ -28,7 +28,9 @@ _PROSE = (
     " If the parts come late, we rent a pump from the supplier in Leipzig, as we did in March, and send them the bill."
     " Please remind me on Thursday to check what the rent was and whether the contract still holds for the next year or two."
 )
-_NOTE = "* 🟡 (09:12) The invoice goes to the Berlin office on Friday; Maria calls the warehouse about the missing boxes.\n"
+_NOTE = (
+    "* 🟡 (09:12) The invoice goes to the Berlin office on Friday; Maria calls the warehouse about the missing boxes.\n"
+)
 
 
 def message_text(number: int) -> str:
@@ -111,7 +113,9 @@ def covered_thread(admin: psycopg2.extensions.connection, name: str, messages: i
         log = base + (chunks - through) * note_tokens
         state = {"generation": int(through > 0), "base": base, "log": log, "through": through, "next": chunks + 1}
         cursor.execute(_MEMORY_STATE, {**ids, **state})
-        cursor.execute(_THREAD_STATE, {**ids, "head": messages, "buffered": messages, "observed": messages, "pending": 0})
+        cursor.execute(
+            _THREAD_STATE, {**ids, "head": messages, "buffered": messages, "observed": messages, "pending": 0}
+        )
     return thread
 
 

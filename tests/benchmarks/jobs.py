@@ -135,4 +135,3 @@ def ring_worker(settings: Settings, mode: str, wanted: int, report: Path) -> Ite
 def _end_of_log(report: Path) -> str:
     log = report.with_suffix(".log")
     return log.read_text(errors="replace")[-2_000:] if log.exists() else "none"
-

@@ -72,8 +72,8 @@ def nothing(runtime: WorkerRuntime, queue: str, job_id: int) -> str | None:
 def serve(mode: str, wanted: int, report: Path) -> int:
     """Work until SIGTERM; the exit code."""
     run = nothing if mode == "noop" else WorkerRuntime.run
-    WorkerRuntime.run = Tally(wanted, report).around(run)  # type: ignore[method-assign]  # only in this process
-    om_core.bootstrap.ModelRegistry = InstantRegistry  # type: ignore[misc]  # only in this process
+    WorkerRuntime.run = Tally(wanted, report).around(run)  # type: ignore[method-assign, assignment]  # only in this process
+    om_core.bootstrap.ModelRegistry = InstantRegistry  # type: ignore[attr-defined]  # only in this process
     return run_worker(load_settings())
 
 

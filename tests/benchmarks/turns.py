@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import psycopg2
 
@@ -59,7 +60,7 @@ def turn_growth(servers: Servers, effort: Effort) -> tuple[float, dict[str, Any]
     return value, {**detail, "messages": {"short": SHORT, "long": effort.messages}}
 
 
-def sql_counts(servers: Servers, effort: Effort) -> dict[str, tuple[int, dict[str, Any]]]:
+def sql_counts(servers: Servers, effort: Effort) -> dict[str, tuple[float, dict[str, Any]]]:
     """Most statements of a step, and of a context, over several kinds of them and lengths of history."""
     with stage(servers) as on, on.admin() as admin:
         recorder = record(on.store.engine)
@@ -73,7 +74,7 @@ def sql_counts(servers: Servers, effort: Effort) -> dict[str, tuple[int, dict[st
             append = appending(on, str(length))
             counts = [recorder.count(append) for _ in range(TEND_EVERY + 1)]  # one of them makes a job due
             steps[f"at {length}"] = max(counts)
-            contexts[f"at {length}"] = recorder.count(lambda: on.memory.context(str(length), resource=RESOURCE))  # noqa: B023 - called at once
+            contexts[f"at {length}"] = recorder.count(partial(on.memory.context, str(length), resource=RESOURCE))
     return {
         "sql_per_turn": (max(steps.values()), {"runs": list(steps.values()), "statements": steps}),
         "sql_per_context": (max(contexts.values()), {"runs": list(contexts.values()), "statements": contexts}),
@@ -108,7 +109,7 @@ class JobsDone:
             self._on.memory.context(thread.external_id, resource=RESOURCE)
         self._on.run_due_jobs(self._runner)
 
-    def __enter__(self) -> JobsDone:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +121,9 @@ def bare_insert(on: Stage) -> Iterator[Callable[[], object]]:
     """The measure of all: a prepared one-row INSERT and its COMMIT, into a table with one key."""
     with on.admin() as admin, admin.cursor() as cursor:
         cursor.execute("CREATE TABLE bare (id bigint PRIMARY KEY, body text NOT NULL)")
-    connection = psycopg2.connect(on.store.engine.url.set(drivername="postgresql").render_as_string(hide_password=False))
+    connection = psycopg2.connect(
+        on.store.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    )
     numbers = itertools.count()
     body = message_text(0)
     cursor = connection.cursor()
