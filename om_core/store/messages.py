@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from om_core.ports import NewMessage
     from om_core.store.session import Session
 
+RUN_START = sa.text("""
+SELECT s.seq FROM (
+       SELECT seq FROM messages
+        WHERE tenant_id = :tenant AND thread_id = :thread AND fingerprint = :first AND removed_at IS NULL
+        ORDER BY seq DESC LIMIT 20) s
+ CROSS JOIN LATERAL (
+       SELECT fingerprint FROM messages
+        WHERE tenant_id = :tenant AND thread_id = :thread AND seq > s.seq AND removed_at IS NULL
+        ORDER BY seq LIMIT 1) n
+ WHERE n.fingerprint = :second
+ ORDER BY s.seq DESC LIMIT 1
+""")
+"""The newest live message with the first fingerprint that is followed by one with the second."""
+
 
 def message_params(new: NewMessage) -> dict[str, Any]:
     """A row for `om_append_v1`."""
@@ -71,32 +85,25 @@ class MessageRows:
         return self._all(self._of(thread_id).where(messages.c.seq.in_(wanted)).order_by(messages.c.seq))
 
     def find_run(self, thread_id: int, fingerprints: Sequence[bytes]) -> int | None:
-        """Walk the index of fingerprints from the newest start of such a run; the seq right after the longest run."""
-        first, *rest = fingerprints
-        starts = self._session.rows(
+        """The seq right after the longest run from the newest place where the first two stand, live, in a row."""
+        first, second, *_ = fingerprints
+        params = {"tenant": self._session.tenant_id, "thread": thread_id, "first": first, "second": second}
+        start = self._session.scalar(RUN_START, params)
+        if start is None:
+            return None
+        following = self._session.rows(
             self._of(thread_id)
-            .with_only_columns(messages.c.seq)
-            .where(messages.c.fingerprint == first, messages.c.removed_at.is_(None))
-            .order_by(messages.c.seq.desc())
-            .limit(20)
+            .with_only_columns(messages.c.seq, messages.c.fingerprint)
+            .where(messages.c.seq > start, messages.c.removed_at.is_(None))
+            .order_by(messages.c.seq)
+            .limit(len(fingerprints) - 1)
         )
-        for start in starts:
-            following = self._session.rows(
-                self._of(thread_id)
-                .with_only_columns(messages.c.seq, messages.c.fingerprint)
-                .where(messages.c.seq > start["seq"], messages.c.removed_at.is_(None))
-                .order_by(messages.c.seq)
-                .limit(len(rest))
-            )
-            last = start["seq"]
-            matched = 1
-            for row, wanted in zip(following, rest, strict=False):
-                if bytes(row["fingerprint"]) != wanted:
-                    break
-                last, matched = row["seq"], matched + 1
-            if matched > 1:
-                return int(last) + 1
-        return None
+        last = start
+        for row, wanted in zip(following, fingerprints[1:], strict=False):
+            if bytes(row["fingerprint"]) != wanted:
+                break
+            last = row["seq"]
+        return int(last) + 1
 
     def oldest_stored_at(self, thread_id: int, after_seq: int) -> datetime | None:
         row = self._session.first(
