@@ -11,7 +11,9 @@ from om_core.llm.offline_observe import notes_of, read_range, select
 from om_core.llm.offline_reflect import reflect
 from om_core.llm.offline_text import sentences, terse, words
 from om_core.ports import ModelReply, ObserverMaterial
+from om_core.prompts.quoting import clean_text, escape_tags
 from om_core.prompts.redact import redact_messages
+from om_core.prompts.render import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -71,13 +73,13 @@ class OfflineModel:
         return WINDOW_TOKENS
 
     def _observe(self, material: ObserverMaterial) -> str:
-        texts = [f"<observations>\n{self._notes(material)}\n</observations>"]
+        texts = [f"<observations>\n{_quoted(self._notes(material))}\n</observations>"]
         hints = (
             ("current-task", material.ask_current_task, _current_task(material.messages)),
             ("suggested-response", material.ask_suggested_response, _suggested_response(material)),
             ("thread-title", material.ask_thread_title, material.thread_title or _title(material.messages)),
         )
-        texts.extend(f"<{tag}>\n{value}\n</{tag}>" for tag, asked, value in hints if asked and value)
+        texts.extend(f"<{tag}>\n{_quoted(value)}\n</{tag}>" for tag, asked, value in hints if asked and value)
         return "\n".join(texts)
 
     def _notes(self, material: ObserverMaterial) -> str:
@@ -95,12 +97,17 @@ class OfflineModel:
         return notes
 
 
+def _quoted(text: str) -> str:
+    """The text, without what our parser would take for a section: it repeats words of anybody."""
+    return escape_tags(clean_text(text))
+
+
 def extract_short(messages: Iterable[StoredMessage], max_tokens: int, *, timezone: str = "UTC") -> str:
     """What stands for a range whose notes could not be made: marked, dated, about `max_tokens` long (DESIGN 6.7)."""
     found = read_range(redact_messages(messages), timezone=timezone)
     share = found.prose_tokens / max(1, found.prose_tokens + found.tool_tokens)
     room = max(0, max_tokens - 24)
-    notes = notes_of(select(found, round(room * max(share, 0.5)), round(room * min(1 - share, 0.5))))
+    notes = _quoted(notes_of(select(found, round(room * max(share, 0.5)), round(room * min(1 - share, 0.5)))))
     day, _, rest = notes.partition("\n")
     mark = f"* 🟢 {EXTRACT_MARK}"
     return f"{day}\n{mark}\n{rest}" if rest else mark
@@ -130,7 +137,7 @@ def _brief(text: str) -> str:
 
 def _suggested_response(material: ObserverMaterial) -> str | None:
     if material.open_calls:
-        return f"Wait for the result of {material.open_calls[-1].name}, then go on."
+        return f"Wait for the result of {one_line(material.open_calls[-1].name)}, then go on."
     live = [message for message in material.messages if not message.removed]
     if live and live[-1].is_question and (asked := _questions(live[-1:])):
         return f"Answer the user: {_brief(asked[0])}"

@@ -14,7 +14,7 @@ from om_core.llm.offline_text import estimate_tokens
 from om_core.llm.offline_tools import call_head, head_unit, line_units, payload_texts
 from om_core.llm.offline_units import Unit, choose, prose_units, rarity_of, worth
 from om_core.prompts.notes import Note, format_notes
-from om_core.prompts.render import zone_of
+from om_core.prompts.render import one_line, speaker_name, zone_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -92,9 +92,9 @@ class _Reader:
             self._tool(message.seq, when, call, part)
 
     def _prose(self, message: StoredMessage, text: str, when: datetime) -> None:
-        label = message.message.author or message.role.value.capitalize()
+        label = speaker_name((message.message.author or "")[:60]) or message.role.value.capitalize()
         is_person = message.role is Role.USER or message.message.author is not None
-        units = prose_units(text, order=message.seq, when=when, label=" ".join(label[:60].split()), is_user=is_person)
+        units = prose_units(text, order=message.seq, when=when, label=label, is_user=is_person)
         for unit in units:
             unit.by_user = message.role is Role.USER
             key = f"{unit.label}\n{unit.text}"
@@ -104,11 +104,11 @@ class _Reader:
         self.found.prose_tokens += estimate_tokens(text)
 
     def _tool(self, order: int, when: datetime, call: ToolCall | None, result: ToolResult | None) -> None:
-        name = (call.name if call else None) or (result.name if result else None) or "tool"
+        name = one_line((call.name if call else None) or (result.name if result else None) or "") or "tool"
         status = "" if result else " (no result yet)"
         if result is not None and result.status != "ok":
             status = f" ({'failed' if result.status == 'error' else result.status})"
-        head = f"{call_head(name[:80], call.args if call else None)}{status}"
+        head = f"{call_head(name, call.args if call else None)}{status}"
         self.found.tools.append(head_unit(head, order=order, when=when, failed=bool(status)))
         self.found.tool_tokens += estimate_tokens(head)
         for text, weight in payload_texts(call, result):

@@ -69,13 +69,14 @@ def call_head(name: str, args: Json) -> str:
         if isinstance(value, bool) or (kept and not known) or room <= 0:
             continue
         text = _one_line(str(value))[:room]
-        kept.append(text if known else f"{key}={text}")
+        kept.append(text if known else f"{_one_line(str(key))}={text}")
         room -= len(text)
     return f"{name} {' · '.join(kept)}".rstrip()
 
 
 def _one_line(text: str) -> str:
-    line = shorten_paths(text[:2_000].strip().split("\n", 1)[0].strip())
+    first = next(iter(text[:2_000].strip().splitlines()), "")
+    line = shorten_paths(first.strip())
     return line if len(line) <= _HEAD_CHARS else f"{line[: _HEAD_CHARS - 1]}…"
 
 

@@ -30,6 +30,8 @@ _RESULT_TITLES: Final = {
     "cancelled": "Tool cancelled",
 }
 _NAME_CHARS: Final = 80
+_FRAME: Final = dict.fromkeys(map(ord, "()[]"), " ")
+"""What stands around names and labels in an entry."""
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -119,7 +121,7 @@ class _Rendering:
             self.call_names[part.call_id] = part.name
             body = args_text(part.args, self.tokenizer)
             waiting = "\n[no result yet]" if part.call_id in self.open_ids else ""
-            return f"Tool call {_name(part.name)}", f"{body}{waiting}"
+            return f"Tool call {one_line(part.name)}", f"{body}{waiting}"
         if isinstance(part, ToolResult):
             return self._result(part)
         return None  # reasoning, data, and part types that this version does not know
@@ -127,21 +129,29 @@ class _Rendering:
     def _result(self, part: ToolResult) -> tuple[str, str]:
         name = part.name or self.call_names.get(part.call_id, "")
         text = result_text(part.visible).strip() or ("(no text)" if part.status == "ok" else "(no reason given)")
-        return f"{_RESULT_TITLES[part.status]} {_name(name)}".rstrip(), cut_middle(text, RESULT_TOKENS, self.tokenizer)
+        return f"{_RESULT_TITLES[part.status]} {one_line(name)}".rstrip(), cut_middle(
+            text, RESULT_TOKENS, self.tokenizer
+        )
 
     def placeholder(self, kind: str, url: str | None, mime_type: str | None, filename: str | None) -> str:
         """`[Image #1: label]`, numbered by kind; the label is a file name, the URL's last part, or the MIME type."""
         self.numbers[kind] = self.numbers.get(kind, 0) + 1
-        label = _name(filename or _base_name(url) or mime_type or "")
+        label = one_line(filename or _base_name(url) or mime_type or "").translate(_FRAME)
         return f"[{kind} #{self.numbers[kind]}{f': {label}' if label else ''}]"
 
 
 def _speaker(message: StoredMessage) -> str:
     title = message.role.value.capitalize()
-    return f"{title} ({_name(message.message.author)})" if message.message.author else title
+    author = speaker_name(message.message.author or "")
+    return f"{title} ({author})" if author else title
 
 
-def _name(name: str) -> str:
+def speaker_name(author: str) -> str:
+    """The name without what would end it: nobody speaks for somebody else by the name they choose."""
+    return " ".join(one_line(author).translate(_FRAME | {ord(":"): " "}).split())
+
+
+def one_line(name: str) -> str:
     """A name that stays on its line and within bounds."""
     return drop_blobs(" ".join(clean_text(name[:1_000]).split()))[:_NAME_CHARS]
 
