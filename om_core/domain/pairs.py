@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from om_core.domain.message import Data, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 from om_core.domain.slices import as_text
-from om_core.domain.tags import INJECTED, PLACEHOLDER, injected, wrap
+from om_core.domain.tags import INJECTED, PLACEHOLDER, injected, is_injected, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,8 @@ def normalise(rows: Iterable[StoredMessage], markers: Mapping[int, Sequence[Mess
     """Turn rows into pieces.
 
     Args:
-        rows: by seq; tombstones, system rows and rows without anything visible are passed over.
+        rows: by seq; tombstones, system rows, what memory itself added, and rows without anything visible are passed
+            over.
         markers: messages of memory's own that stand right before the row with this seq (beyond the last row: at the
             end). A marker ends an open group: what was left out there may hold its results.
     """
@@ -52,7 +53,7 @@ def normalise(rows: Iterable[StoredMessage], markers: Mapping[int, Sequence[Mess
     for row in rows:
         while ahead and ahead[0][0] <= row.seq:
             builder.add_markers(*ahead.pop(0))
-        if not row.removed and row.role is not Role.SYSTEM:
+        if not row.removed and row.role is not Role.SYSTEM and not is_injected(row.message):
             builder.add_row(row)
     for seq, messages in ahead:
         builder.add_markers(seq, messages)

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.message import File, Image, Role, Text, ToolCall, ToolResult
+from om_core.domain.tags import is_injected
 from om_core.llm.offline_text import estimate_tokens
 from om_core.llm.offline_tools import call_head, head_unit, line_units, payload_texts
 from om_core.llm.offline_units import Unit, choose, prose_units, rarity_of, worth
@@ -63,7 +64,7 @@ def read_range(messages: Iterable[StoredMessage], *, timezone: str, open_calls: 
     """The units of a range, dated in its zone."""
     reader = _Reader(zone=zone_of(timezone), open_ids=frozenset(call.call_id for call in open_calls))
     for message in messages:
-        if not message.removed and message.role is not Role.SYSTEM:
+        if not message.removed and message.role is not Role.SYSTEM and not is_injected(message.message):
             for part in message.parts:
                 reader.read(message, part)
     reader.finish()

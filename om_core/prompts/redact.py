@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.message import UNSEEN_PARTS, Text, ToolCall, ToolResult
+from om_core.domain.tags import INJECTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,7 +146,8 @@ def redact_messages(messages: Iterable[StoredMessage]) -> tuple[StoredMessage, .
 
 def _message(message: Message) -> Message:
     parts = tuple(_part(part) for part in message.parts if not isinstance(part, UNSEEN_PARTS))
-    return replace(message, parts=parts, metadata={})
+    mark = {INJECTED: True} if message.metadata.get(INJECTED) is True else {}
+    return replace(message, parts=parts, metadata=mark)
 
 
 def _part(part: Part) -> Part:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from om_core.domain.message import File, Image, Role, Text, ToolCall, ToolResult
+from om_core.domain.tags import is_injected
 from om_core.prompts.outline import RESULT_TOKENS, args_text, cut_middle, drop_blobs, result_text
 from om_core.prompts.quoting import clean_text
 
@@ -78,7 +79,7 @@ def render_messages(
         zone=zone_of(timezone), tokenizer=tokenizer, open_ids=frozenset(call.call_id for call in open_calls)
     )
     for message in messages:
-        if not message.removed and message.role is not Role.SYSTEM:
+        if not message.removed and message.role is not Role.SYSTEM and not is_injected(message.message):
             rendering.add(message)
     return "\n".join(rendering.lines)
 

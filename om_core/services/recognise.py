@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.errors import ConflictError
+from om_core.domain.tags import is_injected
 from om_core.formats.fingerprint import added_parts, fingerprint, same_content
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def _known(result: Recognised, item: Prepared, rows: list[KnownMessage], count: 
     result.known.append(StoredRef(id=message_id, seq=rows[0].seq, tokens=item.tokens, created=False))
     if relation == "extends":
         rest = replace(item.message, parts=added_parts(parts, item.message.parts))
+        if is_injected(rest):
+            return  # the client kept what a context put behind the message (DESIGN 6.11)
         result.new.append(
             Prepared(message=rest, tokens=count(rest), fingerprint=fingerprint(rest), continues=rows[0].seq)
         )
