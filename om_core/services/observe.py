@@ -195,9 +195,9 @@ def _ask_once(
         raise unusable(output.reason or "unusable answer", reply)
     return {
         "notes": output.notes,
-        "current_task": output.current_task,
-        "suggested_response": output.suggested_response,
-        "thread_title": output.thread_title,
+        "current_task": output.current_task if material.ask_current_task else None,
+        "suggested_response": output.suggested_response if material.ask_suggested_response else None,
+        "thread_title": output.thread_title if material.ask_thread_title else None,
         **usage_of(reply),
     }
 
