@@ -26,6 +26,7 @@ from om_core.services.model_calls import call, input_room, model_name
 from om_core.services.prior_notes import prior_notes
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from threading import Event
 
     from om_core.domain.cuts import Cut
@@ -87,17 +88,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
         now = tx.now()
         fixed = job.partial and job.to_seq is not None
         to_seq = job.to_seq if fixed or job.input.get("halved") else None
-        messages = tx.messages.between(thread.id, thread.buffered_seq, to_seq, limit=READ_LIMIT)
-        reaches_head = bool(messages) and messages[-1].seq == thread.head_seq
-        cut = choose_cut(
-            messages,
-            question_seq=thread.question_seq,
-            waiting=thread.open_calls,
-            now=now,
-            open_call_max_age_s=observation.open_call_max_age_s,
-            window_tokens=room,
-            head_complete=reaches_head or to_seq is not None,
-        )
+        messages, cut = _cut(tx, thread, policy, to_seq=to_seq, room=room, now=now)
         if cut is None:
             return None
         notes = prior_notes(tx, services, snapshot, policy, only=job.input.get("shown_chunks") if fixed else None)
@@ -114,6 +105,28 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
             raise LostRaceError("the lease was lost before the range was chosen")
         tx.events.add([events.started(job, thread, policy, operation="observation", tokens=cut.tokens, now=now)])
         return chosen
+
+
+def _cut(
+    tx: Transaction, thread: ThreadState, policy: MemoryPolicy, *, to_seq: int | None, room: int, now: datetime
+) -> tuple[tuple[StoredMessage, ...], Cut | None]:
+    """Messages from `buffered_seq` on, and the cut in them; reads on while an open call holds all that was read."""
+    limit = READ_LIMIT
+    while True:
+        messages = tx.messages.between(thread.id, thread.buffered_seq, to_seq, limit=limit)
+        complete = to_seq is not None or len(messages) < limit
+        cut = choose_cut(
+            messages,
+            question_seq=thread.question_seq,
+            waiting=thread.open_calls,
+            now=now,
+            open_call_max_age_s=policy.observation.open_call_max_age_s,
+            window_tokens=room,
+            head_complete=complete,
+        )
+        if cut is not None or complete:
+            return messages, cut
+        limit *= 4
 
 
 def _material(

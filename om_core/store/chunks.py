@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from om_core.ports import Page
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.rows import chunk_from, hints_json
-from om_core.store.tables import chunks
+from om_core.store.tables import chunks, threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,9 +68,13 @@ class ChunkRows:
         )
 
     def buffered(self, thread_id: int) -> tuple[Chunk, ...]:
+        # Chunks below the cursor are active: starting there makes this cost the same at any length of the log.
+        cursor = sa.select(threads.c.observed_seq).where(
+            threads.c.tenant_id == self._session.tenant_id, threads.c.id == thread_id
+        )
         rows = self._session.rows(
             sa.select(chunks)
-            .where(self._mine, chunks.c.thread_id == thread_id, chunks.c.position.is_(None))
+            .where(self._mine, chunks.c.thread_id == thread_id, chunks.c.from_seq > cursor.scalar_subquery())
             .order_by(chunks.c.from_seq)
         )
         return tuple(chunk_from(row) for row in rows)

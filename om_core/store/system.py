@@ -48,21 +48,23 @@ SELECT h.id FROM held h
 """)
 
 RING_DUE = sa.text("""
-UPDATE jobs j SET rung_at = clock_timestamp(), rings = j.rings + 1
-  FROM (SELECT tenant_id, id FROM jobs
+WITH due AS MATERIALIZED (
+        SELECT tenant_id, id FROM jobs
          WHERE queue = ANY (:queues) AND state IN ('available', 'retryable') AND run_at <= clock_timestamp()
            AND (rung_at IS NULL OR rung_at + least(2 ^ least(rings, 6), 60) * interval '1 second' < clock_timestamp())
          ORDER BY awaited DESC, run_at LIMIT :limit
-           FOR NO KEY UPDATE SKIP LOCKED) due
- WHERE j.tenant_id = due.tenant_id AND j.id = due.id
+           FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE jobs j SET rung_at = clock_timestamp(), rings = j.rings + 1
+  FROM due WHERE j.tenant_id = due.tenant_id AND j.id = due.id
 RETURNING j.id, j.tenant_id, j.kind, j.queue, j.thread, j.attempt
 """)
 
 IDLE = sa.text("""
+WITH due AS MATERIALIZED (
+        SELECT tenant_id, id FROM threads WHERE idle_due_at <= clock_timestamp()
+         ORDER BY idle_due_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE threads t SET idle_due_at = clock_timestamp() + interval '30 seconds'
-  FROM (SELECT tenant_id, id FROM threads WHERE idle_due_at <= clock_timestamp()
-         ORDER BY idle_due_at LIMIT :limit FOR NO KEY UPDATE SKIP LOCKED) due
- WHERE t.tenant_id = due.tenant_id AND t.id = due.id
+  FROM due WHERE t.tenant_id = due.tenant_id AND t.id = due.id
 RETURNING t.tenant_id, t.id
 """)
 

@@ -184,6 +184,7 @@ chunks = sa.Table(
     sa.CheckConstraint("tokens >= 0 AND message_tokens >= 0", name="tokens"),
 )
 sa.Index("chunks_job_idx", chunks.c.tenant_id, chunks.c.job_id)
+sa.Index("chunks_memory_idx", chunks.c.tenant_id, chunks.c.memory_id, chunks.c.id)
 
 reflections = sa.Table(
     "reflections",

@@ -183,3 +183,22 @@ def test_a_message_larger_than_the_window_is_observed_in_slices_of_one_chunk(scr
     [chunk] = scripted.memory.observations("t", resource="r", state="all").items
     assert len(scripted.server.calls) > 1
     assert [n for n in range(1, 600) if f"TRACE-{n}" not in chunk["text"]] == []
+
+
+def test_a_long_run_of_messages_inside_one_call_is_read_to_its_end(scripted: Scripted) -> None:
+    """More messages than one read takes stand between a call and its result."""
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    told = [{"role": "assistant", "content": f"TRACE-{n} still looking"} for n in range(2100)]
+    memory = scripted.memory
+    memory.append("t", [{"role": "user", "content": "look"}], resource="r")
+    memory.append("t", [{"role": "assistant", "content": None, "tool_calls": [call]}], resource="r")
+    for start in range(0, 2100, 700):
+        memory.append("t", told[start : start + 700], resource="r")
+    assert memory.jobs().items == ()
+    memory.append("t", [{"role": "tool", "tool_call_id": "c1", "content": "found"}], resource="r")
+
+    scripted.run()
+
+    chunks = memory.observations("t", resource="r", state="all", limit=200).items
+    assert chunks[-1]["to_seq"] == memory.get_thread("t", resource="r").head_seq
+    assert check_coverage(memory.services, "default", "t", "r").holds

@@ -217,6 +217,7 @@ CREATE TABLE chunks (
 );
 
 CREATE INDEX chunks_job_idx ON chunks (tenant_id, job_id);
+CREATE INDEX chunks_memory_idx ON chunks (tenant_id, memory_id, id);
 
 CREATE TABLE events (
     tenant_id TEXT NOT NULL,
