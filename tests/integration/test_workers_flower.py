@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 from workers.dispatch import CeleryDispatcher
 from workers.main import run_flower
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 LOGIN = "operator:a password"
 START = "from om_core.config import load_settings; from workers.main import run_flower; run_flower(load_settings())"

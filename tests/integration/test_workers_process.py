@@ -27,7 +27,12 @@ from tests.support.services import conversation, scripted_settings, settings_ser
 from tests.support.waiting import eventually
 from workers.dispatch import CeleryDispatcher
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+CALLED_S = 40.0
+"""The first model call of a process imports LiteLLM, which takes seconds, and more on a busy machine."""
+SOON_S = 14.0
+"""Far below the usual grace of 25 s, with room for a busy machine."""
 
 
 @pytest.fixture
@@ -67,11 +72,11 @@ def append(memory: Memory, thread: str, *, start: int = 1) -> int:
 
 
 def test_a_stored_step_is_observed_by_the_worker_that_the_ring_reaches(settings: Settings, tmp_path: Path):
-    slow_sweep = replace(settings, sweep_s=60.0)  # only a ring can be this fast
+    slow_sweep = replace(settings, sweep_s=600.0)  # only a ring can be this fast
     with worker_process(slow_sweep, tmp_path) as worker, client(settings) as memory:
         worker.wait_connected()
         job = append(memory, "t")
-        eventually(lambda: observed(memory, job), seconds=10)
+        eventually(lambda: observed(memory, job))
         assert memory.get_thread("t").buffered_seq > 0
         assert worker.stop() == 0
         ended = [line for line in worker.output.splitlines() if '"job ended"' in line]
@@ -103,9 +108,9 @@ def test_with_redis_away_the_sweep_does_the_work_and_rings_come_back_with_it(
         eventually(lambda: rings(memory).healthy)
         assert "broker away" in worker.output
         connected = worker.output.count("Connected to")
-        eventually(lambda: worker.output.count("Connected to") > connected or connected > 1, seconds=10)
+        eventually(lambda: worker.output.count("Connected to") > connected or connected > 1)
         second = append(memory, "after")
-        eventually(lambda: observed(memory, second), seconds=10)
+        eventually(lambda: observed(memory, second))
         assert worker.alive
 
 
@@ -114,7 +119,7 @@ def test_a_worker_starts_and_works_before_redis_does(settings: Settings, servers
         job = append(memory, "t")
         with worker_process(settings, tmp_path) as worker:
             eventually(lambda: observed(memory, job))
-            assert worker.stop(15) == 0, worker.output
+            assert worker.stop() == 0, worker.output
 
 
 def test_a_redis_that_hangs_holds_up_neither_work_nor_shutdown(settings: Settings, servers: Servers, tmp_path: Path):
@@ -127,8 +132,8 @@ def test_a_redis_that_hangs_holds_up_neither_work_nor_shutdown(settings: Setting
             job = append(memory, "t")
             eventually(lambda: observed(memory, job))
             started = time.monotonic()
-            worker.stop(20)
-            assert time.monotonic() - started < 8
+            worker.stop()
+            assert time.monotonic() - started < SOON_S
         finally:
             os.kill(pid, signal.SIGCONT)
             servers.embedded.wait_ready()
@@ -149,15 +154,15 @@ def test_restart_canary_tasks_in_flight_survive_a_restart_of_redis(
         with worker_process(scripted, tmp_path) as worker, client(scripted) as memory:
             worker.wait_connected()
             flying = [append(memory, f"t{number}") for number in range(3)]
-            assert server.wait_until(lambda calls: len(calls) == 3, timeout_s=20)
+            assert server.wait_until(lambda calls: len(calls) == 3, timeout_s=CALLED_S)
             for _ in range(2):
                 servers.embedded.kill("redis")
                 servers.embedded.wait_ready()
-            eventually(lambda: worker.output.count("Connected to") >= 2 or not worker.alive, seconds=20)
+            eventually(lambda: worker.output.count("Connected to") >= 2 or not worker.alive)
             release.set()
             eventually(lambda: all(observed(memory, job) for job in flying))
             later = append(memory, "later")
-            eventually(lambda: observed(memory, later), seconds=20)
+            eventually(lambda: observed(memory, later))
             assert worker.alive, worker.output
             assert len(server.calls) == 4, "no call was repeated"
             assert worker.stop() == 0
@@ -169,10 +174,10 @@ def test_sigterm_lets_running_jobs_finish(settings: Settings, tmp_path: Path):
         with worker_process(scripted, tmp_path) as worker, client(scripted) as memory:
             worker.wait_connected()
             job = append(memory, "t")
-            assert server.wait_until(lambda calls: len(calls) == 1)
+            assert server.wait_until(lambda calls: len(calls) == 1, timeout_s=CALLED_S)
             waiting = append(memory, "claimed by nobody")
             worker.send(signal.SIGTERM)
-            assert worker.process.wait(20) == 0
+            assert worker.process.wait(30) == 0
             assert observed(memory, job)
             assert job_state(memory.services, waiting) in {"available", "completed"}
             assert memory.services.store.system.workers(max_age_s=60) == ()
@@ -184,10 +189,10 @@ def test_sigterm_hands_back_what_does_not_finish_in_time(settings: Settings, tmp
         with worker_process(scripted, tmp_path, OM_SHUTDOWN_S="0.5") as worker, client(scripted) as memory:
             worker.wait_connected()
             job = append(memory, "t")
-            assert server.wait_until(lambda calls: len(calls) == 1)
+            assert server.wait_until(lambda calls: len(calls) == 1, timeout_s=CALLED_S)
             started = time.monotonic()
             assert worker.stop() == 0
-            assert time.monotonic() - started < 6
+            assert time.monotonic() - started < SOON_S
             assert job_state(memory.services, job) in {"available", "retryable"}
 
 
@@ -201,10 +206,10 @@ def test_a_killed_worker_is_replaced_when_its_lease_ends(settings: Settings, tmp
             with worker_process(scripted, tmp_path) as first:
                 first.wait_connected()
                 job = append(memory, "t")
-                assert server.wait_until(lambda calls: len(calls) == 1)
+                assert server.wait_until(lambda calls: len(calls) == 1, timeout_s=CALLED_S)
                 first.kill()
             with worker_process(scripted, tmp_path):
-                eventually(lambda: observed(memory, job), seconds=30)
+                eventually(lambda: observed(memory, job))
             assert memory.job(job)["attempt"] == 2
 
 
@@ -271,7 +276,7 @@ def test_celerys_own_command_line_starts_the_same_worker(settings: Settings, tmp
         try:
             eventually(lambda: observed(memory, job))
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(30) == 0
         finally:
             process.kill()
             process.wait()
@@ -292,11 +297,11 @@ def test_other_signals_end_a_worker_and_hand_back_its_job(settings, tmp_path, nu
         with worker_process(scripted, tmp_path, OM_SHUTDOWN_S=grace) as worker, client(scripted) as memory:
             worker.wait_connected()
             job = append(memory, "t")
-            assert server.wait_until(lambda calls: len(calls) == 1)
+            assert server.wait_until(lambda calls: len(calls) == 1, timeout_s=CALLED_S)
             started = time.monotonic()
             for number in numbers:
                 worker.send(number)
-                eventually(lambda: "worker stopping" in worker.output, seconds=5)
-            assert worker.process.wait(20) == 0
-            assert time.monotonic() - started < 7
+                eventually(lambda: "worker stopping" in worker.output)
+            assert worker.process.wait(30) == 0
+            assert time.monotonic() - started < SOON_S
             assert job_state(memory.services, job) in {"available", "retryable"}, worker.output

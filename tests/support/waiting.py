@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], *, seconds: float = 20.0, what: str = "") -> T:
+def eventually(look: Callable[[], T], *, seconds: float = 45.0, what: str = "") -> T:
     """Look until the answer is true, and return it."""
     deadline = time.monotonic() + seconds
     while True:
