@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a script of the image, no part of a package
 """The health check inside a container: `healthcheck.py api|flower|worker`; exit code 0 is healthy, 1 is not.
 
 A worker is healthy when its heartbeat in Postgres is fresh. It is written by the loop that finds work, so a process
@@ -26,7 +27,7 @@ def check_http(service: str) -> None:
     variable, default, path = PORTS[service]
     port = os.environ.get(variable) or default
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_S) as answer:
-        if answer.status != 200:  # noqa: PLR2004 - the one good answer
+        if answer.status != 200:
             raise OSError(f"{path} answers {answer.status}")
 
 
