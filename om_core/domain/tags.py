@@ -23,10 +23,18 @@ _NAMES: Final = (
     "log", "reflection", "gap", "start", "time-gap", "late-result", "quoted-call", "current-task",
     "suggested-response", "working-memory", "other-threads", "date",
 )  # fmt: skip
-# Look-alikes of `<` and `/`, and characters that show nothing, may stand where a tag would begin.
+UNSEEN: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\U000e0000-\U000e0fff"
+)
+"""Characters that show nothing, for a class of a pattern."""
+OPENERS: Final = "<\uff1c\ufe64\u2039\u3008\u2329\u27e8\u276e\u2770\u02c2\u1438"
+"""`<` and its look-alikes."""
+SLASHES: Final = "/\uff0f\u2215\u2044\u29f8"
+# Look-alikes of each character of a tag, and characters that show nothing between them, count as the tag.
 _OPENER: Final = re.compile(
-    "[<\uff1c\ufe64\u2039\u3008\u27e8\u276e]"
-    "(?=[\\s\u200b-\u200f\u2060\ufeff\u00ad]{0,8}[/\uff0f\u2215]?[\\s\u200b-\u200f\u2060\ufeff\u00ad]{0,8}om-)",
+    f"[{OPENERS}](?=[\\s{UNSEEN}]{{0,8}}[{SLASHES}]?[\\s{UNSEEN}]{{0,8}}[o0\u043e\u03bf\uff4f\u1d0f]"
+    f"[{UNSEEN}]{{0,8}}[m\u043c\uff4d\u1d0d][{UNSEEN}]{{0,8}}[-\u2010-\u2015\u2212\ufe58\ufe63\uff0d])",
     re.IGNORECASE,
 )
 _TAG: Final = f"om-(?:{'|'.join(_NAMES)})"

@@ -12,6 +12,8 @@ from hashlib import sha256
 from itertools import count
 from typing import Final
 
+from om_core.domain.tags import OPENERS, SLASHES, UNSEEN
+
 SECTION_TAGS: Final = ("observations", "current-task", "suggested-response", "thread-title")
 """Tags of our output format."""
 BLOCK_KINDS: Final = ("history", "earlier-notes", "known", "notes", "memory", "recalled", "working-memory")
@@ -20,15 +22,17 @@ MEMORY_TAGS: Final = (*SECTION_TAGS, "observation", "observation-group", "system
 _CODE_LENGTH: Final = 12
 
 # Look-alikes of `<` and `>`, and characters that show nothing, may stand where a tag would begin.
-_OPENER: Final = "<\uff1c\ufe64\u2039\u3008\u27e8\u276e"
-_UNSEEN: Final = r"\s\u200b-\u200f\u2060\ufeff\u00ad"
+_UNSEEN: Final = rf"\s{UNSEEN}"
 _NAME: Final = f"(?:{'|'.join(MEMORY_TAGS)}|(?:{'|'.join(BLOCK_KINDS)})-[0-9a-f]{{6,40}}+)"
 _TAG: Final = re.compile(
-    rf"[{_OPENER}](?=[{_UNSEEN}]{{0,8}}+[/\uff0f\u2215]?[{_UNSEEN}]{{0,8}}+{_NAME}\b)",
+    rf"[{OPENERS}](?=[{_UNSEEN}]{{0,8}}+[{SLASHES}]?[{_UNSEEN}]{{0,8}}+{_NAME}\b)",
     re.IGNORECASE,
 )
 _DELIMITER: Final = re.compile(rf"</?(?:{'|'.join(BLOCK_KINDS)})-[0-9a-f]{{{_CODE_LENGTH}}}>", re.IGNORECASE)
-_HIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u180e\u200b\u2028\u2029\u202a-\u202e"
+    "\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
+)
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 

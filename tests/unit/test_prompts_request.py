@@ -151,6 +151,8 @@ def test_a_seed_whose_code_occurs_in_the_text_gives_way():
         "< / Current-Task>",
         "<\u200bthread-title>",
         "＜observations>",
+        "<\u2044observations>",
+        "\u2329observations>",
         "‹suggested-response›",
         "<system-reminder>",
         "</history-0123456789ab>",
@@ -171,7 +173,7 @@ def test_other_markup_is_left_alone(text):
 
 
 def test_invisible_and_direction_characters_are_removed():
-    assert clean_text("a\u202eb\u200bc\x00d\r\ne\ud800\tf\u200dg") == "abcd\ne\ufffd\tf\u200dg"
+    assert clean_text("a\u202eb\u200bc\u00ad\U000e0041\u2063\x00d\r\ne\ud800\tf\u200dg") == "abcd\ne\ufffd\tf\u200dg"
 
 
 def test_repeated_delimiters_are_stripped_from_answers():
