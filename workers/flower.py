@@ -13,6 +13,8 @@ TASKS = 5_000
 FORGET_S = 3_600
 """After which workers that are gone disappear."""
 INSPECT_MS = 3_000.0
+COLUMNS = "name,kwargs,state,received,runtime,worker,uuid"
+"""Of the list of tasks: kwargs are job, kind, thread and attempt, which is what an operator looks for."""
 
 
 def serve(app: Celery, *, host: str, port: int, login: str | None, read_only: bool) -> None:
@@ -26,6 +28,7 @@ def serve(app: Celery, *, host: str, port: int, login: str | None, read_only: bo
     options.basic_auth = [login] if login else []
     options.read_only = read_only
     options.max_tasks = TASKS
+    options.tasks_columns = COLUMNS
     options.purge_offline_workers = FORGET_S
     options.inspect_timeout = INSPECT_MS
     options.persistent = False
