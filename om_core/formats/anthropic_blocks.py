@@ -7,7 +7,7 @@ from typing import Final
 from om_core.domain.message import Data, File, Image, Json, JsonObject, Part, Reasoning, Text, ToolCall, ToolResult
 from om_core.formats import fields
 from om_core.formats.attachments import mark_of
-from om_core.formats.convert import is_blank, parse_arguments, result_text, safe_name, single_text
+from om_core.formats.convert import is_blank, parse_arguments, result_text, safe_id, safe_name, single_text
 from om_core.formats.leftover import bare, hints_of, keep, merged, with_hints
 
 KEY: Final = "om_anthropic"
@@ -96,7 +96,7 @@ def _render(part: Part, hints: JsonObject) -> JsonObject | None:
     if isinstance(part, Text):
         return _render_text(part, hints)
     if isinstance(part, ToolCall):
-        call_id = safe_name(part.call_id, _ID_LENGTH)
+        call_id = safe_id(part.call_id, _ID_LENGTH)
         name = safe_name(part.name, _NAME_LENGTH)
         return {"type": "tool_use", "id": call_id, "name": name, "input": _input(part.args)}
     if isinstance(part, ToolResult):
@@ -129,7 +129,7 @@ def _input(args: Json) -> JsonObject:
 
 
 def _render_result(part: ToolResult, hints: JsonObject) -> JsonObject:
-    block: JsonObject = {"type": "tool_result", "tool_use_id": safe_name(part.call_id, _ID_LENGTH)}
+    block: JsonObject = {"type": "tool_result", "tool_use_id": safe_id(part.call_id, _ID_LENGTH)}
     value, form = part.visible, hints.get("form")
     if form == "list" and isinstance(value, str):
         extra = hints.get("block")

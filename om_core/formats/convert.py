@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from om_core.domain.errors import InvalidInputError
@@ -26,6 +27,14 @@ def compact_json(value: Json) -> str:
 def safe_name(name: str, longest: int) -> str:
     """A tool's name or a call's id in the letters that providers accept."""
     return _UNSAFE.sub("_", name)[:longest] or "_"
+
+
+def safe_id(call_id: str, longest: int) -> str:
+    """A call's id in the letters that providers accept; two ids that differ stay different."""
+    safe = safe_name(call_id, longest)
+    if safe == call_id:
+        return safe
+    return f"{safe[: longest - 9]}_{sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def parse_arguments(text: str) -> Json:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from om_core.domain.errors import InvalidInputError
-from om_core.domain.message import Data, File, Image, Reasoning, Role, Text, ToolCall, ToolResult
+from om_core.domain.message import Data, File, Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
 from om_core.formats import dump_messages, parse_messages
 from om_core.formats.anthropic import dump_anthropic, parse_anthropic
 from om_core.formats.canonical import dump_message, parse_message
@@ -265,8 +265,10 @@ def test_messages_from_openai_become_blocks_with_all_results_in_one_user_message
     ]
     assert dump_anthropic(parse_messages(raws, "openai")) == [
         {"role": "user", "content": "find x"},
-        assistant(use("call_1"), use("fn_look_1", "look", {}), use("call_3", "look", {"arguments": "{broken"})),
-        user(result("call_1", content="a"), result("fn_look_1", content="b"), result("call_3", content="")),
+        assistant(
+            use("call_1"), use("fn_look_1_0b8a2095", "look", {}), use("call_3", "look", {"arguments": "{broken"})
+        ),
+        user(result("call_1", content="a"), result("fn_look_1_0b8a2095", content="b"), result("call_3", content="")),
         {"role": "user", "content": "and y"},
     ]
 
@@ -327,3 +329,13 @@ def test_all_messages_of_a_real_agent_session_come_back_and_convert(data_dir):
         assert len(parse_anthropic(raws)) == len(raws)
         openai = dump_messages(parsed, "openai")
         assert len(parse_messages(openai, "openai")) == len(openai) > 0
+
+
+def test_calls_whose_ids_differ_only_in_letters_anthropic_refuses_keep_their_own_results():
+    ids = ("f:0", "f.0", "x" * 300 + "a", "x" * 300 + "b")
+    asked = Message(role=Role.ASSISTANT, parts=tuple(ToolCall(call_id=one, name="f") for one in ids))
+    told = Message(role=Role.TOOL, parts=tuple(ToolResult(call_id=one, result=one) for one in ids))
+    calls, results = dump_anthropic([asked, told])
+    used = [block["id"] for block in calls["content"]]
+    assert len(set(used)) == len(ids)
+    assert [block["tool_use_id"] for block in results["content"]] == used
