@@ -29,7 +29,7 @@ def up(
     flower_port: FlowerPort = None,
     no_flower: Annotated[bool, typer.Option("--no-flower", help="Without Flower.")] = False,
 ) -> None:
-    """Run everything in the foreground: servers (embedded unless named), worker, API with dashboard, Flower."""
+    """Run everything in the foreground: servers (embedded unless named), worker, API, Flower."""
     from api.cli.up import run_up
 
     raise typer.Exit(run_up(_settings(), port=port, flower_port=flower_port, flower=not no_flower))
@@ -53,7 +53,7 @@ def beat() -> None:
 
 
 def api(host: Host = None, port: Port = None) -> None:
-    """Serve HTTP and the dashboard."""
+    """Serve the HTTP API."""
     from api.cli.serve import serve
 
     serve(_settings(), host=host, port=port)

@@ -162,7 +162,7 @@ def _announce(
     line("postgres", mask_url(located.database_url))
     line("redis", mask_url(located.redis_url or ""))
     line("worker", "all queues", worker)
-    line("api", f"http://{plan.host}:{plan.port}  (dashboard /, documentation /docs)", api)
+    line("api", f"http://{plan.host}:{plan.port}  (documentation at /docs)", api)
     if flower is not None:
         line("flower", f"http://{LOOPBACK}:{plan.flower_port}", flower)
     if located.embedded:
