@@ -19,6 +19,7 @@ from tests.support.processes import worker_process
 from tests.support.servers import Servers
 from tests.support.waiting import eventually
 
+MODEL = "openai/scripted"
 MESSAGES = 16
 OPTIONS: dict[str, Any] = {"observation": {"buffer_tokens": MESSAGES * MESSAGE_TOKENS}}
 PATIENCE_S = 90.0
@@ -35,7 +36,11 @@ def concurrent_model_calls(servers: Servers, effort: Effort) -> dict[str, tuple[
         gate.wait(PATIENCE_S)
         return Reply(text=answer_reply(request))
 
-    with stage(servers, OPTIONS) as on, ScriptedModelServer(script) as server, tempfile.TemporaryDirectory() as name:
+    with (
+        stage(servers, OPTIONS, model=MODEL) as on,
+        ScriptedModelServer(script) as server,
+        tempfile.TemporaryDirectory() as name,
+    ):
         for number in range(effort.calls):
             texts = [message_text(at) for at in range(MESSAGES)]
             messages = [{"role": "assistant" if at % 2 else "user", "content": text} for at, text in enumerate(texts)]
@@ -45,7 +50,7 @@ def concurrent_model_calls(servers: Servers, effort: Effort) -> dict[str, tuple[
         settings = Settings(
             database_url=SecretUrl(on.url),
             redis_url=SecretUrl(servers.embedded.redis_url),
-            model="openai/scripted",
+            model=MODEL,
             model_api_base=server.base_url,
             auth="off",
             worker_concurrency=effort.calls,

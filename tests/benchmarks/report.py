@@ -78,11 +78,11 @@ def missed(results: Results) -> list[str]:
 def table(results: Results) -> Table:
     """The numbers with the target of each beside it."""
     shown = Table(title="om bench", title_justify="left")
-    shown.add_column("measure")
+    shown.add_column("measure", no_wrap=True)
     shown.add_column("what it is")
-    shown.add_column("found", justify="right")
-    shown.add_column("target", justify="right")
-    shown.add_column("")
+    shown.add_column("found", justify="right", no_wrap=True)
+    shown.add_column("target", justify="right", no_wrap=True)
+    shown.add_column("", no_wrap=True)
     for field in FIELDS:
         if field.name not in results:
             continue

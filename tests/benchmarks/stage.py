@@ -92,10 +92,15 @@ def durable_servers() -> Iterator[Servers]:
 
 
 @contextmanager
-def stage(servers: Servers, options: dict[str, Any] | None = None) -> Iterator[Stage]:
-    """A fresh database, default options unless others are given, and the instant model."""
+def stage(
+    servers: Servers, options: dict[str, Any] | None = None, *, model: str = "offline/extractive"
+) -> Iterator[Stage]:
+    """A fresh database, default options unless others are given, and the instant model.
+
+    `model` is the name that is stored with jobs, for workers; here it is never called.
+    """
     with servers.new_database() as url:
-        settings = Settings(database_url=SecretUrl(url), model="offline/extractive", auth="off", options=options or {})
+        settings = Settings(database_url=SecretUrl(url), model=model, auth="off", options=options or {})
         located = Located(database_url=url, redis_url=None, embedded=False)
         services = replace(build_services(settings, located), model=InstantModel())
         memory = Memory(services)
