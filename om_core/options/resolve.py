@@ -58,9 +58,12 @@ def _job(job: Options) -> JobPolicy:
     tree = {"job": job}
     base = values.duration(option_value(tree, "job.backoff_base"), "job.backoff_base")
     cap = values.duration(option_value(tree, "job.backoff_cap"), "job.backoff_cap")
-    if cap < base:
+    if cap < base and "backoff_cap" in job:
         value = option_value(tree, "job.backoff_cap")
         raise PolicyError("job.backoff_cap", value, f"a time of at least job.backoff_base = {base:g} s")
+    if cap < base:
+        value = option_value(tree, "job.backoff_base")
+        raise PolicyError("job.backoff_base", value, f"a time of at most job.backoff_cap = {cap:g} s")
     return JobPolicy(
         max_failures=values.count(option_value(tree, "job.max_failures"), "job.max_failures"),
         max_expired_leases=values.count(option_value(tree, "job.max_expired_leases"), "job.max_expired_leases"),

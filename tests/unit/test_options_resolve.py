@@ -238,6 +238,7 @@ REFUSED = [
     ("job.max_failures", 1.5, "from 1 to 1000"),
     ("job.max_expired_leases", "3", "from 1 to 1000"),
     ("job.backoff_base", 0, "at least 1ms"),
+    ("job.backoff_base", "1h", "at most job.backoff_cap = 300 s"),
     ("job.backoff_cap", "1s", "at least job.backoff_base = 5 s"),
 ]
 
