@@ -5,9 +5,8 @@ A `/v1` request is authenticated, and its query parameters are checked, before i
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from fastapi import Depends, Security
 from fastapi.routing import APIRoute
@@ -18,6 +17,7 @@ from starlette.requests import Request
 from api.errors import FieldError, ForbiddenError, InvalidRequestError, UnauthorizedError
 from om_core.domain.errors import InvalidInputError
 from om_core.memory import Memory
+from om_core.services.keys import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -39,15 +39,6 @@ class ApiState:
     services: Services
     waiter: JobWaiter
     auth: str
-
-
-class FoundKey(Protocol):
-    """What `store.system.key(hash)` answers: whose key it is, and to what it is narrowed."""
-
-    tenant_id: str
-    resource_id: str | None
-    thread: str | None
-    read_only: bool
 
 
 def state_of(request: Request) -> ApiState:
@@ -84,10 +75,7 @@ async def find_tenant(request: Request) -> str:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not key.strip().startswith(KEY_PREFIX):
         raise UnauthorizedError("send a key: Authorization: Bearer om_… (make one with `om keys create`)")
-    lookup = getattr(state.services.store.system, "key", None)
-    if lookup is None:
-        raise UnauthorizedError("this installation cannot check keys yet; serve loopback addresses with OM_AUTH=off")
-    found: FoundKey | None = await run_in_threadpool(lookup, hashlib.sha256(key.strip().encode()).digest())
+    found = await run_in_threadpool(state.services.store.system.key, digest(key.strip()))
     if found is None:
         raise UnauthorizedError("the key is not known, was revoked or has expired")
     if found.resource_id or found.thread or found.read_only:

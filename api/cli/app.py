@@ -8,6 +8,7 @@ from api.cli.config import config
 from api.cli.demo import demo
 from api.cli.doctor import doctor
 from api.cli.jobs import jobs
+from api.cli.keys import keys
 from api.cli.processes import api, beat, flower, migrate, up, worker
 from api.cli.reading import status, threads
 from api.cli.replay import replay
@@ -45,6 +46,7 @@ app.command("flush", rich_help_panel=WORK)(flush)
 app.add_typer(jobs, name="jobs", rich_help_panel=WORK)
 
 app.command("doctor", rich_help_panel=OPERATE)(doctor)
+app.add_typer(keys, name="keys", rich_help_panel=OPERATE)
 app.command("config", rich_help_panel=OPERATE)(config)
 app.command("migrate", rich_help_panel=OPERATE)(migrate)
 app.command("worker", rich_help_panel=OPERATE)(worker)

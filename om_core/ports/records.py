@@ -201,6 +201,28 @@ class FinishedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """An API key as its tenant sees it; the key itself is nowhere stored."""
+
+    id: int
+    prefix: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundKey:
+    """Whose key was presented, and what it is narrowed to."""
+
+    tenant_id: str
+    resource_id: str | None
+    thread: str | None
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
     """A worker process and when it was last seen."""
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         ClaimedJob,
         EventRow,
         FinishedJob,
+        FoundKey,
+        KeyRow,
         LockedThread,
         NewChunk,
         NewEvent,
@@ -208,6 +210,17 @@ class Events(Protocol):
         """Events after an id, never passing an open transaction; `last_id` None: the newest `limit`."""
 
 
+class Keys(Protocol):
+    """API keys of a tenant."""
+
+    def add(self, *, prefix: str, digest: bytes, name: str, expires_at: datetime | None) -> KeyRow: ...
+
+    def all(self) -> tuple[KeyRow, ...]: ...
+
+    def revoke(self, key_id: int) -> KeyRow | None:
+        """The key after it; None when the tenant has no such key."""
+
+
 class Transaction(Protocol):
     """A transaction of one tenant; commits at the end of its `with` block, rolls back on any exception."""
 
@@ -233,6 +246,9 @@ class Transaction(Protocol):
 
     @property
     def events(self) -> Events: ...
+
+    @property
+    def keys(self) -> Keys: ...
 
     def now(self) -> datetime:
         """The database's clock."""
@@ -263,6 +279,9 @@ class SystemStore(Protocol):
         """(tenant, thread id) above `after`, in order, of threads with unread messages and nobody to come for them:
         no live observe job, or no time set at which the sweep looks.
         """
+
+    def key(self, digest: bytes) -> FoundKey | None:
+        """Whose key has this hash, if it is neither revoked nor expired."""
 
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]: ...
 

@@ -16,6 +16,7 @@ from om_core.domain.errors import SetupError
 from om_core.store.chunks import ChunkRows
 from om_core.store.events import EventRows
 from om_core.store.jobs import JobRows
+from om_core.store.keys import KeyRows
 from om_core.store.memories import MemoryRows
 from om_core.store.messages import MessageRows
 from om_core.store.reflections import ReflectionRows
@@ -56,10 +57,11 @@ class PostgresTransaction:
         self.reflections = ReflectionRows(session)
         self.jobs = JobRows(session)
         self.events = EventRows(session)
+        self.keys = KeyRows(session)
 
     def now(self) -> datetime:
-        moment: datetime = self._session.scalar(sa.text("SELECT clock_timestamp()"))
-        return moment
+        [(moment,)] = self._session.hot("SELECT clock_timestamp()")
+        return moment  # type: ignore[no-any-return]  # the driver is untyped
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         book_usage(self._session, thread, kind, model, result)

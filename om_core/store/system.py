@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from om_core.ports import ClaimedJob, WorkerRow
+from om_core.store.keys import find_key
 from om_core.store.rows import job_from, moment, ref_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from om_core.domain.job import JobRef
+    from om_core.ports import FoundKey
     from om_core.store.engine import PostgresStore
     from om_core.store.session import Session
 
@@ -33,6 +35,7 @@ RETURNING tenant_id, id
 CLAIM_RUNG = CLAIM.format(which="id = %s")
 CLAIM_BEST = CLAIM.format(which="queue = %s")
 LOAD = "SELECT row_to_json(j), clock_timestamp() FROM jobs j WHERE tenant_id = %s AND id = %s"
+"""Sent together with the change to the job's tenant: the system role sees no content."""
 
 RENEW = sa.text("""
 WITH held AS (SELECT unnest(CAST(:ids AS bigint[])) AS id, unnest(CAST(:attempts AS bigint[])) AS attempt),
@@ -140,6 +143,10 @@ class SystemRows:
         with self._session() as session:
             return tuple((row["tenant_id"], row["id"]) for row in session.rows(UNATTENDED, params))
 
+    def key(self, digest: bytes) -> FoundKey | None:
+        with self._session() as session:
+            return find_key(session, digest)
+
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]:
         with self._session() as session:
             query = sa.text("SELECT id, state FROM jobs WHERE id = ANY (:ids)")
@@ -172,8 +179,7 @@ class SystemRows:
 
 
 def _load(session: Session, tenant_id: str, job_id: int) -> ClaimedJob:
-    session.become("om_app", tenant_id)
-    [(row, now)] = session.hot(LOAD, (tenant_id, job_id))
+    [(row, now)] = session.hot_as("om_app", tenant_id, LOAD, (tenant_id, job_id))
     current = moment(now)
     assert current is not None
     return ClaimedJob(job=job_from(row), thread=row["thread"], now=current)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.guards import MAX_BODY_BYTES
+from om_core.services.keys import create_key, revoke_key
 from om_core.store.engine import PostgresStore
 from tests.integration.api_server import ApiClient, api_of, say
 from tests.support.fixtures import SMALL, build
@@ -348,6 +349,18 @@ def test_with_keys_every_route_below_v1_needs_one_before_its_body_is_read(
             assert (response.status_code, response.json()["code"]) == (401, "unauthorized"), (method, path)
             assert response.headers["www-authenticate"] == "Bearer"
         assert client.ok("GET", "/healthz", headers=headers) == {"status": "ok"}
+
+
+def test_a_key_serves_its_tenant_until_it_is_revoked(shared: Services) -> None:
+    made, other = (create_key(shared, tenant, name="app") for tenant in ("keyed-one", "keyed-two"))
+    path, body = "/v1/threads/t/messages", {"resource_id": "r", "messages": [USER]}
+    with api_of(shared, auth="keys") as client:
+        headers = {"Authorization": f"Bearer {made.secret}"}
+        assert client.ok("POST", path, json=body, headers=headers)["created"]
+        assert client.ok("GET", "/v1/threads", headers={"Authorization": f"Bearer {other.secret}"})["items"] == []
+
+        revoke_key(shared, "keyed-one", made.row.id)
+        assert client.request("GET", "/v1/threads", headers=headers).status_code == 401
 
 
 def test_metadata_with_nul_surrogates_and_nan_is_stored_repaired(client: ApiClient) -> None:
