@@ -10,8 +10,8 @@ exec valkey-server "$@" - <<CONFIG
 user default off resetpass
 user om on >${OM_REDIS_PASSWORD} resetkeys ~om:* resetchannels &* -@all \
 +ping +hello +auth +select +client|setinfo +client|setname +client|id +info +time \
-+lpush +rpush +brpop +rpop +llen +lrem +lrange +zadd +zrem +zrange +zrangebyscore +zrevrangebyscore \
-+hset +hget +hdel +hlen +sadd +srem +smembers +set +get +del +expire +pexpire +exists \
++lpush +rpush +brpop +rpop +llen +zadd +zrem +zrange +zrangebyscore \
++hset +hget +hdel +sadd +srem +smembers +set +get +del +pexpire +exists \
 +multi +exec +watch +unwatch +discard +eval +evalsha +script|load +script|exists \
 +publish +subscribe +unsubscribe +psubscribe +punsubscribe
 CONFIG
