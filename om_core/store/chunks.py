@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from om_core.ports import Page
 from om_core.store.cursors import decode_cursor, encode_cursor
+from om_core.store.prepared import Prepared, given
 from om_core.store.rows import chunk_from, hints_json
 from om_core.store.tables import chunks, threads
 
@@ -40,6 +41,28 @@ def _values(new: NewChunk) -> dict[str, Any]:
     }
 
 
+ADD = Prepared(
+    sa.insert(chunks)
+    .values(
+        **given("tenant_id", "memory_id", "thread_id", "from_seq", "to_seq", "state", "kind", "text", "tokens"),
+        **given("message_tokens", "job_id", "attempt", "shown_chunks", "shown_generation", "hints", "extracted"),
+        **given("model", "prompt_version", "cost_usd"),
+    )
+    .returning(chunks.c.id)
+)
+NEWEST_NOTES = Prepared(
+    sa.select(chunks)
+    .where(
+        chunks.c.tenant_id == sa.bindparam("tenant"),
+        chunks.c.memory_id == sa.bindparam("memory"),
+        chunks.c.tokens > sa.literal_column("0"),
+        sa.or_(chunks.c.position.is_not(None), chunks.c.thread_id == sa.bindparam("thread")),
+    )
+    .order_by(chunks.c.id.desc())
+    .limit(sa.bindparam("most"))
+)
+
+
 class ChunkRows:
     """Implements `ports.storage.Chunks`."""
 
@@ -51,21 +74,17 @@ class ChunkRows:
         return chunks.c.tenant_id == self._session.tenant_id
 
     def add(self, chunk: NewChunk) -> int:
-        return int(
-            self._session.scalar(
-                sa.insert(chunks)
-                .values(
-                    tenant_id=self._session.tenant_id,
-                    memory_id=chunk.memory_id,
-                    thread_id=chunk.thread_id,
-                    from_seq=chunk.from_seq,
-                    to_seq=chunk.to_seq,
-                    state="buffered",
-                    **_values(chunk),
-                )
-                .returning(chunks.c.id)
-            )
+        [added] = self._session.fetch(
+            ADD,
+            tenant_id=self._session.tenant_id,
+            memory_id=chunk.memory_id,
+            thread_id=chunk.thread_id,
+            from_seq=chunk.from_seq,
+            to_seq=chunk.to_seq,
+            state="buffered",
+            **_values(chunk),
         )
+        return int(added["id"])
 
     def buffered(self, thread_id: int) -> tuple[Chunk, ...]:
         # Chunks below the cursor are active: starting there makes this cost the same at any length of the log.
@@ -105,16 +124,8 @@ class ChunkRows:
         )
 
     def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
-        rows = self._session.rows(
-            sa.select(chunks)
-            .where(
-                self._mine,
-                chunks.c.memory_id == memory_id,
-                chunks.c.tokens > 0,
-                sa.or_(chunks.c.position.is_not(None), chunks.c.thread_id == thread_id),
-            )
-            .order_by(chunks.c.id.desc())
-            .limit(NOTES_PAGE)
+        rows = self._session.fetch(
+            NEWEST_NOTES, tenant=self._session.tenant_id, memory=memory_id, thread=thread_id, most=NOTES_PAGE
         )
         picked: list[Chunk] = []
         left = max_tokens

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from om_core.domain.errors import AmbiguousThreadError, NotFoundError
+from om_core.store.prepared import Prepared
 from om_core.store.rows import memory_from, snapshot_from
 from om_core.store.tables import memories
 
 if TYPE_CHECKING:
     from om_core.domain.thread import MemoryState, Snapshot
     from om_core.store.session import Session
+
+
+_ONE = sa.select(memories).where(
+    memories.c.tenant_id == sa.bindparam("tenant"), memories.c.id == sa.bindparam("memory")
+)
+GET = Prepared(_ONE)
+LOCK = Prepared(_ONE.with_for_update(key_share=True))
 
 
 class MemoryRows:
@@ -22,12 +30,11 @@ class MemoryRows:
         self._session = session
 
     def _one(self, memory_id: int, *, lock: bool) -> MemoryState:
-        query = sa.select(memories).where(memories.c.tenant_id == self._session.tenant_id, memories.c.id == memory_id)
-        row = self._session.first(query.with_for_update(key_share=True) if lock else query)
-        if row is None:
+        found = self._session.fetch(LOCK if lock else GET, tenant=self._session.tenant_id, memory=memory_id)
+        if not found:
             msg = f"no memory {memory_id}"
             raise NotFoundError(msg)
-        return memory_from(row)
+        return memory_from(found[0])
 
     def lock(self, memory_id: int) -> MemoryState:
         return self._one(memory_id, lock=True)

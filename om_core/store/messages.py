@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from om_core.formats.canonical import dump_part
+from om_core.store.prepared import Prepared
 from om_core.store.rows import message_from, moment
 from om_core.store.tables import messages
 
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from om_core.ports import NewMessage
     from om_core.store.session import Session
 
+LAST_SEQ = 2**63 - 1
+_AFTER = (
+    sa.select(messages)
+    .where(
+        messages.c.tenant_id == sa.bindparam("tenant"),
+        messages.c.thread_id == sa.bindparam("thread"),
+        messages.c.seq > sa.bindparam("after"),
+    )
+    .order_by(messages.c.seq)
+)
+BETWEEN = Prepared(_AFTER.where(messages.c.seq <= sa.bindparam("to")).limit(sa.bindparam("most")))
+OLDEST = Prepared(_AFTER.with_only_columns(messages.c.stored_at).limit(sa.literal_column("1")))
 RUN_START = sa.text("""
 SELECT s.seq FROM (
        SELECT seq FROM messages
@@ -67,10 +80,15 @@ class MessageRows:
         return tuple(message_from(row) for row in self._session.rows(query))
 
     def between(self, thread_id: int, after_seq: int, to_seq: int | None, *, limit: int) -> tuple[StoredMessage, ...]:
-        query = self._of(thread_id).where(messages.c.seq > after_seq).order_by(messages.c.seq).limit(limit)
-        if to_seq is not None:
-            query = query.where(messages.c.seq <= to_seq)
-        return self._all(query)
+        rows = self._session.fetch(
+            BETWEEN,
+            tenant=self._session.tenant_id,
+            thread=thread_id,
+            after=after_seq,
+            to=LAST_SEQ if to_seq is None else to_seq,
+            most=limit,
+        )
+        return tuple(map(message_from, rows))
 
     def shown(self, thread_id: int, *, after_seq: int, also: Sequence[int]) -> tuple[StoredMessage, ...]:
         wanted = messages.c.seq > after_seq
@@ -106,14 +124,8 @@ class MessageRows:
         return int(last) + 1
 
     def oldest_stored_at(self, thread_id: int, after_seq: int) -> datetime | None:
-        row = self._session.first(
-            self._of(thread_id)
-            .with_only_columns(messages.c.stored_at)
-            .where(messages.c.seq > after_seq)
-            .order_by(messages.c.seq)
-            .limit(1)
-        )
-        return None if row is None else moment(row["stored_at"])
+        found = self._session.fetch(OLDEST, tenant=self._session.tenant_id, thread=thread_id, after=after_seq)
+        return moment(found[0]["stored_at"]) if found else None
 
     def page(
         self, thread_id: int, *, after_seq: int | None, before_seq: int | None, limit: int

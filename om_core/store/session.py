@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg2
 import sqlalchemy as sa
@@ -11,7 +12,9 @@ import sqlalchemy as sa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ENTER = "{begin}; SELECT set_config('role', %s, true), set_config('om.tenant', %s, true)"
+    from om_core.store.prepared import Prepared
+
+SET = "SELECT set_config('role', {role}, true), set_config('om.tenant', {tenant}, true)"
 
 
 def dumps(value: object) -> str:
@@ -19,11 +22,18 @@ def dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+class _Result(NamedTuple):
+    columns: Any
+    rows: list[Any]
+    changed: int
+
+
 class Session:
     """A transaction that opens with its first statement.
 
-    `hot` runs a statement through the driver alone, for the few that every turn executes; everything else goes
-    through SQLAlchemy. The opening (BEGIN, role, tenant) is sent together with the first hot statement.
+    `hot`, `fetch` and `change` run a statement through the driver alone, for those that every turn and every job
+    execute; everything else goes through SQLAlchemy. The opening (BEGIN, role, tenant) is sent together with the first
+    of them.
     """
 
     def __init__(self, connection: sa.Connection, tenant_id: str, *, begin: str, role: str) -> None:
@@ -38,16 +48,22 @@ class Session:
         if self._opening is not None:
             self._first("", ())
 
-    def _first(self, sql: str, params: Sequence[object]) -> Any:
+    def _first(self, sql: str, params: Sequence[object] | Mapping[str, object]) -> _Result:
         """Send BEGIN with role and tenant, and the first statement.
 
         A pooled connection that the server has closed (a restart) is replaced once, with all others that lie idle:
         nothing ran before, and COMMIT comes apart, so sending it anew does nothing twice.
         """
-        entering = ENTER.format(begin=self._opening)
+        given: Any
+        if isinstance(params, Mapping):
+            role, tenant = "%(om_role)s", "%(om_tenant)s"
+            given = {"om_role": self._role, "om_tenant": self.tenant_id, **params}
+        else:
+            role = tenant = "%s"
+            given = (self._role, self.tenant_id, *params)
+        entering = f"{self._opening}; {SET.format(role=role, tenant=tenant)}"
         self._opening = None  # from here on there may be something to roll back, even if this fails half-way
         whole = f"{entering}; {sql}" if sql else entering
-        given = (self._role, self.tenant_id, *params)
         try:
             return self._raw(whole, given)
         except (psycopg2.OperationalError, psycopg2.InterfaceError):
@@ -56,13 +72,14 @@ class Session:
             self.connection.engine.dispose()
             return self._raw(whole, given)
 
-    def _raw(self, sql: str, params: Sequence[object]) -> Any:
+    def _raw(self, sql: str, params: Sequence[object] | Mapping[str, object]) -> _Result:
         driver = self.connection.connection.driver_connection
         assert driver is not None
         try:
             with driver.cursor() as cursor:
                 cursor.execute(sql, params)
-                return cursor.fetchall() if cursor.description else None
+                found = cursor.description
+                return _Result(found, cursor.fetchall() if found else [], cursor.rowcount)
         except (psycopg2.OperationalError, psycopg2.InterfaceError):
             if driver.closed:
                 self.connection.invalidate()
@@ -70,6 +87,19 @@ class Session:
 
     def hot(self, sql: str, params: Sequence[object] = ()) -> Any:
         """Rows of a statement with `%s` parameters, by the shortest way."""
+        return self._send(sql, params).rows
+
+    def fetch(self, statement: Prepared, **values: object) -> list[dict[str, Any]]:
+        """Every row of a prepared statement, by column name."""
+        result = self._send(statement.sql, statement.values(values))
+        names = [column[0] for column in result.columns or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.rows]
+
+    def change(self, statement: Prepared, **values: object) -> int:
+        """How many rows a prepared statement changed."""
+        return self._send(statement.sql, statement.values(values)).changed
+
+    def _send(self, sql: str, params: Sequence[object] | Mapping[str, object]) -> _Result:
         self.statements += 1
         return self._raw(sql, params) if self._opening is None else self._first(sql, params)
 
@@ -91,11 +121,13 @@ class Session:
     def scalar(self, statement: sa.Executable, params: Any = None) -> Any:
         return self.execute(statement, params).scalar()
 
-    def become(self, role: str, tenant_id: str) -> None:
-        """Change role and tenant for the rest of the transaction (a claim continues as the job's tenant)."""
+    def hot_as(self, role: str, tenant_id: str, sql: str, params: Sequence[object]) -> Any:
+        """`hot` with another role and tenant, which stay for the rest of the transaction (a claim goes on as the
+        job's tenant).
+        """
         self._open()
-        self._raw("SELECT set_config('role', %s, true), set_config('om.tenant', %s, true)", (role, tenant_id))
         self.tenant_id = tenant_id
+        return self._send(f"{SET.format(role='%s', tenant='%s')}; {sql}", (role, tenant_id, *params)).rows
 
     def commit(self) -> None:
         if self._opening is None:

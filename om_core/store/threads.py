@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.events import event_params
 from om_core.store.jobs import job_params
 from om_core.store.messages import message_params
+from om_core.store.prepared import Prepared, given
 from om_core.store.rows import (
     early_json,
     hints_json,
@@ -35,6 +37,15 @@ if TYPE_CHECKING:
 
 LOCK = "SELECT om_lock_thread_v1(%s, %s, %s, %s)"
 APPEND = "SELECT om_append_v1(%s, %s::json, %s::json, %s::json, %s::json)"
+_THIS = sa.and_(threads.c.tenant_id == sa.bindparam("tenant"), threads.c.id == sa.bindparam("thread"))
+LOCK_BY_ID = Prepared(sa.select(threads).where(_THIS).with_for_update(key_share=True))
+"""FOR NO KEY UPDATE: foreign keys of new rows do not wait for it."""
+
+
+@cache
+def _update(columns: tuple[str, ...]) -> Prepared:
+    """Set these columns: callers change one of a few sets."""
+    return Prepared(sa.update(threads).where(_THIS).values(**given(*columns)))
 
 
 def _known(row: dict[str, Any]) -> KnownMessage:
@@ -150,12 +161,8 @@ class ThreadRows:
         return None if row is None else thread_from(row)
 
     def lock_by_id(self, thread_id: int) -> ThreadState | None:
-        row = self._session.first(
-            sa.select(threads)
-            .where(self._mine, threads.c.id == thread_id)
-            .with_for_update(key_share=True)  # FOR NO KEY UPDATE: foreign keys of new rows do not wait for it
-        )
-        return None if row is None else thread_from(row)
+        found = self._session.fetch(LOCK_BY_ID, tenant=self._session.tenant_id, thread=thread_id)
+        return thread_from(found[0]) if found else None
 
     def update(self, thread_id: int, **changes: Any) -> None:
         if "hints" in changes:
@@ -163,10 +170,12 @@ class ThreadRows:
         if "open_calls" in changes:
             changes["open_calls"] = open_calls_json(changes["open_calls"])
         if "early_activation" in changes:
-            changes["early_activation"] = early_json(changes["early_activation"]) or sa.null()
+            changes["early_activation"] = early_json(changes["early_activation"]) or None
         if "pins" in changes:
             changes["pins"] = list(changes["pins"])
-        self._session.execute(sa.update(threads).where(self._mine, threads.c.id == thread_id).values(**changes))
+        self._session.change(
+            _update(tuple(sorted(changes))), tenant=self._session.tenant_id, thread=thread_id, **changes
+        )
 
     def page(self, *, resource_id: str | None, cursor: str | None, limit: int) -> Page[ThreadState]:
         after = decode_cursor(cursor)
