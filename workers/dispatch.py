@@ -64,6 +64,8 @@ class CeleryDispatcher:
         self._closed = False
         self._healthy = True
         self._sent = self._dropped = self._failures = 0
+        self._probing = threading.Lock()
+        self._probe: _Line | None = None
 
     @property
     def healthy(self) -> bool:
@@ -86,6 +88,23 @@ class CeleryDispatcher:
             if self._waiting and self._thread is None:
                 self._start()
             self._changed.notify_all()
+
+    def ping(self, timeout_s: float) -> None:
+        """Write to the broker on a connection of its own, for a readiness probe.
+
+        Args:
+            timeout_s: most to wait for the connection and for each answer, as the first caller gives it.
+
+        Raises:
+            Exception: whatever the transport raises when the broker does not take a write.
+        """
+        with self._probing:
+            if self._probe is None:
+                self._probe = _Line(self._redis_url, timeout_s=min(timeout_s, SOCKET_TIMEOUT_S))
+            try:
+                self._probe.probe()
+            finally:
+                self._probe.hang_up()
 
     def close(self) -> None:
         """Send what waits, for at most a second, and stop."""
@@ -178,10 +197,11 @@ class CeleryDispatcher:
 
 
 class _Line:
-    """The publisher's own connection: used by its thread only, opened when needed, never retried."""
+    """The publisher's own connection: used by one thread at a time, opened when needed, never retried."""
 
-    def __init__(self, redis_url: str) -> None:
+    def __init__(self, redis_url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
         self._redis_url = redis_url
+        self._timeout_s = timeout_s
         self._app: Any = None
         self._connection: Any = None
         self._channel: Any = None
@@ -223,7 +243,7 @@ class _Line:
         if self._app is None:
             from workers.app import build_app  # Celery takes 0.1 s to import, here in the background
 
-            self._app = build_app(self._redis_url, socket_timeout_s=SOCKET_TIMEOUT_S)
+            self._app = build_app(self._redis_url, socket_timeout_s=self._timeout_s)
         self._connection = self._app.connection_for_write()
         self._connection.ensure_connection(max_retries=0)
         self._channel = self._connection.channel()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from api.cli.replaying import Replayed
     from om_core.domain.context import Context
@@ -136,10 +139,20 @@ def print_report(measured: Measured, report: dict[str, Any], path: Path, *, mode
     say()
     _print_jobs(measured.jobs)
     say()
-    say("Look further (`om up` in a second terminal keeps the servers running)")
+    say(f"Look further (`{own_name()} up` in a second terminal keeps the servers running)")
     for command in ("show {} --context", "show {} --log", "status {}", "jobs"):
-        say(f"  om {command.format(done.thread)} --tenant demo")
+        say(f"  {own_name()} {command.format(done.thread)} --tenant demo")
     say(f"  {path}")
+
+
+def own_name() -> str:
+    """How to call this command from here: `om` where it is on the PATH, else by its file."""
+    if shutil.which("om"):
+        return "om"
+    script = Path(sys.argv[0])
+    if script.name != "om":
+        return "om"
+    return os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 def _print_jobs(jobs: list[JsonObject]) -> None:

@@ -130,3 +130,11 @@ def test_a_forked_child_rings_with_a_thread_of_its_own():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=30, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_ping_tells_at_once_that_nothing_listens() -> None:
+    dispatcher = CeleryDispatcher("redis://127.0.0.1:1/0")
+
+    with pytest.raises(Exception, match=r"(?i)refused|connect"):
+        dispatcher.ping(0.5)
+    dispatcher.close()
