@@ -16,12 +16,5 @@ ALTER DATABASE :"DBNAME" OWNER TO om_owner;
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
 GRANT CONNECT ON DATABASE :"DBNAME" TO om_service;
 
--- Every process reads the schema's version as om_service, before it becomes a role, and `om migrate` grants that to
--- nobody. So Alembic finds its table here, empty, with the right already given.
-SET ROLE om_owner;
-CREATE TABLE alembic_version (version_num varchar(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));
-GRANT SELECT ON alembic_version TO om_service;
-RESET ROLE;
-
 -- No password: the superuser can only come in by the socket inside the container.
 ALTER ROLE CURRENT_USER PASSWORD NULL;

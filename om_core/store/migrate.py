@@ -63,11 +63,17 @@ def upgrade(admin_url: str, *, app_url: str | None = None) -> str:
 
 
 def _grant_roles(connection: sa.Connection, app_url: str | None) -> None:
-    """Let the services' login act in both roles."""
+    """Let the services' login become either role, and read the schema's version as itself.
+
+    Without inheritance: with the rights of both roles at once it would see what neither of them may see.
+    """
     login = sa.engine.make_url(normalise_url(app_url)).username if app_url else None
+    grantee = connection.dialect.identifier_preparer.quote(login) if login else "CURRENT_USER"
+    server = int(connection.scalar(sa.text("SHOW server_version_num")))
+    options = " WITH INHERIT FALSE, SET TRUE" if server >= 160_000 else ""  # older servers: make the login NOINHERIT
     for role in (APP_ROLE, SYSTEM_ROLE):
-        grantee = connection.dialect.identifier_preparer.quote(login) if login else "CURRENT_USER"
-        connection.execute(sa.text(f"GRANT {role} TO {grantee}"))
+        connection.execute(sa.text(f"GRANT {role} TO {grantee}{options}"))
+    connection.execute(sa.text(f"GRANT SELECT ON alembic_version TO {grantee}"))
 
 
 def current_version(connection: sa.Connection) -> str | None:

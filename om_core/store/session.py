@@ -139,7 +139,7 @@ class Session:
             return
         try:
             self._raw("ROLLBACK", ())
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: the connection is in an unknown state
             if not self.connection.invalidated:
                 self.connection.invalidate()
             if not isinstance(error, psycopg2.Error):  # an interrupt goes on

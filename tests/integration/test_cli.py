@@ -218,17 +218,6 @@ def test_discarded_jobs_run_again(om: Om, settings: Settings, talked: Memory) ->
     assert om("jobs", "--json").json["items"][0]["state"] == "available"
 
 
-def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(om: Om) -> None:
-    made = om("keys", "create", "my app", "--days", "30", "--json").json
-    [listed] = om("keys", "list", "--json").json["items"]
-    revoked = om("keys", "revoke", str(made["id"]), "--json").json
-
-    assert made["key"].startswith(made["prefix"])
-    assert (listed["name"], listed["state"]) == ("my app", "active")
-    assert "key" not in listed
-    assert revoked["state"] == "revoked"
-
-
 def test_reading_loads_no_model_library_no_queue_and_no_web_framework(settings: Settings, tmp_path: Path) -> None:
     script = (
         "import sys; from api.cli.run import run; run(['threads']); print('\\n'.join(sys.modules), file=sys.stderr)"

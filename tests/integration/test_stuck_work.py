@@ -147,10 +147,10 @@ class Choosy:
         self._model = services.model
         self._known = known
 
-    def complete(self, request: object, **options: object) -> object:
-        if request.model != self._known:  # type: ignore[attr-defined]  # a ModelRequest
-            raise SetupError(f"unknown model {request.model}")  # type: ignore[attr-defined]  # a ModelRequest
-        return self._model.complete(request, **options)  # type: ignore[arg-type]  # passed on
+    def complete(self, request: ModelRequest, *, timeout_s: float, cancelled: Event | None = None) -> ModelReply:
+        if request.model != self._known:
+            raise SetupError(f"unknown model {request.model}")
+        return self._model.complete(request, timeout_s=timeout_s, cancelled=cancelled)
 
     def window_tokens(self, model: str) -> int | None:
         return None
