@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from om_core.domain.message import Message, Role, StoredMessage, Text
+from om_core.domain.message import Message, OpenCall, Role, StoredMessage, Text
 from om_core.domain.pairs import normalise
 from om_core.domain.policy import OFFLINE_MODEL
 from om_core.domain.tags import injected, wrap
@@ -13,7 +13,7 @@ from om_core.ports import ModelRequest, ObserverMaterial
 from om_core.prompts.parse import parse_observer
 from om_core.prompts.redact import redact_messages
 from om_core.prompts.render import render_messages
-from tests.unit.prompt_samples import START, FourCharTokens, OpenCall, call, count, result, user
+from tests.unit.prompt_samples import START, FourCharTokens, call, count, result, user
 
 MODEL = OfflineModel(count_tokens=count)
 BREAKS = {"line feed": "\n", "carriage return": "\r", "separator": "\u2028", "tab": "\x0b", "next line": "\x85"}
