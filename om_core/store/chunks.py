@@ -50,6 +50,18 @@ ADD = Prepared(
     )
     .returning(chunks.c.id)
 )
+_IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.BigInteger))
+ACTIVATE = Prepared(
+    sa.update(chunks)
+    .where(chunks.c.tenant_id == sa.bindparam("tenant"), chunks.c.id == sa.func.any(_IDS))
+    .values(
+        state=sa.literal_column("'active'"),
+        position=sa.bindparam("first", type_=sa.BigInteger)
+        + sa.func.array_position(_IDS, chunks.c.id)
+        - sa.literal_column("1"),
+        activated_at=sa.func.clock_timestamp(),
+    )
+)
 NEWEST_NOTES = Prepared(
     sa.select(chunks)
     .where(
@@ -99,12 +111,8 @@ class ChunkRows:
         return tuple(chunk_from(row) for row in rows)
 
     def activate(self, chunk_ids: Sequence[int], first_position: int) -> None:
-        order = sa.func.array_position(sa.cast(list(chunk_ids), sa.ARRAY(sa.BigInteger)), chunks.c.id)
-        self._session.execute(
-            sa.update(chunks)
-            .where(self._mine, chunks.c.id.in_(list(chunk_ids)))
-            .values(state="active", position=first_position - 1 + order, activated_at=sa.func.clock_timestamp())
-        )
+        params = {"tenant": self._session.tenant_id, "ids": list(chunk_ids), "first": first_position}
+        self._session.later(ACTIVATE, params)
 
     def log(self, memory_id: int, after_position: int) -> tuple[Chunk, ...]:
         rows = self._session.rows(

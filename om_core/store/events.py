@@ -59,7 +59,9 @@ class EventRows:
 
     def add(self, new: Sequence[NewEvent]) -> None:
         if new:
-            self._session.hot("SELECT om_insert_events_v1(%s::json)", (dumps([event_params(event) for event in new]),))
+            self._session.later(
+                "SELECT om_insert_events_v1(%s::json)", (dumps([event_params(event) for event in new]),)
+            )
 
     def after(
         self, *, thread_id: int | None, resource_id: str | None, last_id: str | None, limit: int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from om_core.domain.errors import AmbiguousThreadError, NotFoundError
-from om_core.store.prepared import Prepared
+from om_core.store.prepared import Prepared, given
 from om_core.store.rows import memory_from, snapshot_from
 from om_core.store.tables import memories
 
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
     from om_core.store.session import Session
 
 
-_ONE = sa.select(memories).where(
-    memories.c.tenant_id == sa.bindparam("tenant"), memories.c.id == sa.bindparam("memory")
-)
+_THIS = sa.and_(memories.c.tenant_id == sa.bindparam("tenant"), memories.c.id == sa.bindparam("memory"))
+_ONE = sa.select(memories).where(_THIS)
 GET = Prepared(_ONE)
 LOCK = Prepared(_ONE.with_for_update(key_share=True))
+
+
+@cache
+def _update(columns: tuple[str, ...]) -> Prepared:
+    """Set these columns and raise the version: callers change one of a few sets."""
+    version = memories.c.version + sa.literal_column("1")
+    return Prepared(sa.update(memories).where(_THIS).values(version=version, **given(*columns)))
 
 
 class MemoryRows:
@@ -43,11 +50,8 @@ class MemoryRows:
         return self._one(memory_id, lock=False)
 
     def update(self, memory_id: int, **changes: Any) -> None:
-        self._session.execute(
-            sa.update(memories)
-            .where(memories.c.tenant_id == self._session.tenant_id, memories.c.id == memory_id)
-            .values(version=memories.c.version + 1, **changes)
-        )
+        key = {"tenant": self._session.tenant_id, "memory": memory_id}
+        self._session.later(_update(tuple(sorted(changes))), key | changes)
 
     def snapshot(self, thread_id: int) -> Snapshot:
         found = self._snapshot(thread_id, None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg2
 import sqlalchemy as sa
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from om_core.store.prepared import Prepared
 
 SET = "SELECT set_config('role', {role}, true), set_config('om.tenant', {tenant}, true)"
+
+Params: TypeAlias = "Sequence[object] | Mapping[str, object]"
 
 
 def dumps(value: object) -> str:
@@ -33,7 +35,7 @@ class Session:
 
     `hot`, `fetch` and `change` run a statement through the driver alone, for those that every turn and every job
     execute; everything else goes through SQLAlchemy. The opening (BEGIN, role, tenant) is sent together with the first
-    of them.
+    of them; writes that nobody waits for (`later`) are sent together with the next statement or with COMMIT.
     """
 
     def __init__(self, connection: sa.Connection, tenant_id: str, *, begin: str, role: str) -> None:
@@ -41,6 +43,7 @@ class Session:
         self.tenant_id = tenant_id
         self._opening: str | None = begin
         self._role = role
+        self._waiting: list[tuple[str, Params]] = []
         self.statements = 0
 
     def _open(self) -> None:
@@ -48,7 +51,7 @@ class Session:
         if self._opening is not None:
             self._first("", ())
 
-    def _first(self, sql: str, params: Sequence[object] | Mapping[str, object]) -> _Result:
+    def _first(self, sql: str, params: Params) -> _Result:
         """Send BEGIN with role and tenant, and the first statement.
 
         A pooled connection that the server has closed (a restart) is replaced once, with all others that lie idle:
@@ -72,12 +75,16 @@ class Session:
             self.connection.engine.dispose()
             return self._raw(whole, given)
 
-    def _raw(self, sql: str, params: Sequence[object] | Mapping[str, object]) -> _Result:
+    def _raw(self, sql: str, params: Params) -> _Result:
         driver = self.connection.connection.driver_connection
         assert driver is not None
         try:
             with driver.cursor() as cursor:
-                cursor.execute(sql, params)
+                if self._waiting:
+                    waiting, self._waiting = [*self._waiting, (sql, params)], []
+                    cursor.execute(b"; ".join(cursor.mogrify(*item) for item in waiting))
+                else:
+                    cursor.execute(sql, params)
                 found = cursor.description
                 return _Result(found, cursor.fetchall() if found else [], cursor.rowcount)
         except (psycopg2.OperationalError, psycopg2.InterfaceError):
@@ -99,13 +106,29 @@ class Session:
         """How many rows a prepared statement changed."""
         return self._send(statement.sql, statement.values(values)).changed
 
-    def _send(self, sql: str, params: Sequence[object] | Mapping[str, object]) -> _Result:
+    def later(self, statement: Prepared | str, params: Params) -> None:
+        """A write whose outcome nobody waits for. What it violates is raised by the statement it is sent with."""
+        self._open()
+        self.statements += 1
+        if isinstance(statement, str):
+            self._waiting.append((statement, params))
+        else:
+            assert isinstance(params, Mapping)
+            self._waiting.append((statement.sql, statement.values(params)))
+
+    def _flush(self) -> None:
+        """Send what waits."""
+        if self._waiting:
+            self._raw(*self._waiting.pop())
+
+    def _send(self, sql: str, params: Params) -> _Result:
         self.statements += 1
         return self._raw(sql, params) if self._opening is None else self._first(sql, params)
 
     def execute(self, statement: sa.Executable, params: Any = None) -> sa.CursorResult[Any]:
         """Run a SQLAlchemy statement."""
         self._open()
+        self._flush()
         self.statements += 1
         return self.connection.execute(statement, params)
 
@@ -137,6 +160,7 @@ class Session:
         """Roll back; a connection on which even that fails is thrown away, so nobody inherits a transaction."""
         if self._opening is not None or self.connection.invalidated or self.connection.closed:
             return
+        self._waiting.clear()
         try:
             self._raw("ROLLBACK", ())
         except BaseException as error:  # also an interrupt: the connection is in an unknown state

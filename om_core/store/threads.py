@@ -173,9 +173,8 @@ class ThreadRows:
             changes["early_activation"] = early_json(changes["early_activation"]) or None
         if "pins" in changes:
             changes["pins"] = list(changes["pins"])
-        self._session.change(
-            _update(tuple(sorted(changes))), tenant=self._session.tenant_id, thread=thread_id, **changes
-        )
+        key = {"tenant": self._session.tenant_id, "thread": thread_id}
+        self._session.later(_update(tuple(sorted(changes))), key | changes)
 
     def page(self, *, resource_id: str | None, cursor: str | None, limit: int) -> Page[ThreadState]:
         after = decode_cursor(cursor)

@@ -33,14 +33,14 @@ BOOK = Prepared(
 
 def book_usage(session: Session, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
     """Add one attempt's tokens and cost to today's row."""
-    session.change(
-        BOOK,
-        tenant_id=session.tenant_id,
-        thread_id=thread.id,
-        resource_id=thread.resource_id,
-        kind=kind,
-        model=model,
-        input_tokens=result.input_tokens,
-        output_tokens=result.output_tokens,
-        cost_usd=result.cost_usd,
-    )
+    booked = {
+        "tenant_id": session.tenant_id,
+        "thread_id": thread.id,
+        "resource_id": thread.resource_id,
+        "kind": kind,
+        "model": model,
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
+        "cost_usd": result.cost_usd,
+    }
+    session.later(BOOK, booked)

@@ -17,9 +17,13 @@ import sqlalchemy as sa
 FRAME = re.compile(r"(BEGIN|COMMIT|ROLLBACK|START TRANSACTION|SET LOCAL)\b|SELECT set_config\('role'", re.IGNORECASE)
 
 
+LITERAL = re.compile(r"\bE'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'", re.DOTALL)
+
+
 def counted(sql: str) -> list[str]:
-    """The statements of one execution that count. Values are parameters, so a semicolon always ends a statement."""
-    parts = (part.strip() for part in sql.split(";"))
+    """The statements of one execution that count."""
+    outside = LITERAL.sub(lambda literal: literal[0].replace(";", ","), sql)
+    parts = (part.strip() for part in outside.split(";"))
     return [part for part in parts if part and not FRAME.match(part)]
 
 

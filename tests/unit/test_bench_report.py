@@ -110,6 +110,10 @@ def test_what_frames_a_transaction_is_no_statement() -> None:
     assert counted("SELECT set_config('work_mem', '1MB', true)") == ["SELECT set_config('work_mem', '1MB', true)"]
 
 
+def test_a_semicolon_in_a_value_ends_no_statement() -> None:
+    assert len(counted("UPDATE t SET a = 'x; y''; z', b = E'it\\'s; so'; SELECT ';'; COMMIT")) == 2
+
+
 def test_operations_are_timed_in_turn_and_each_begins_a_round_equally_often() -> None:
     order: list[str] = []
     operations = {name: (lambda name=name: order.append(name)) for name in "ab"}
