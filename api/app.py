@@ -14,6 +14,7 @@ from api.guards import RequestGuard
 from api.routes import contexts, health, jobs, messages, notes, threads, work
 from api.schemas.answers import Problem
 from om_core.domain.errors import SetupError
+from om_core.scrape import scrape_registry
 from om_core.services.waiting import JobWaiter
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def create_app(services: Services, *, auth: str) -> FastAPI:
         redirect_slashes=False,
         redoc_url=None,
     )
+    app.state.om_metrics = scrape_registry(services.store.system)
     app.state.om = ApiState(services=services, waiter=waiter, auth=auth)
     app.add_middleware(RequestGuard)
     errors.install(app)

@@ -1,4 +1,4 @@
-"""Structured logs: events with fields, bound once per job (job, kind, thread, attempt), never content.
+"""Structured logs: events with fields, bound once per job (job, kind, thread, attempt, cycle), never content.
 
 A library stays quiet: without `configure_logging` records go to the standard library's loggers under `om`, so the
 application decides. The services' own processes call `configure_logging` at start.
@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from om_core.domain.errors import OmError
+
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
 HANDLER = "om"
 """Name of the handler that `configure_logging` installs."""
+ERROR_LIMIT = 500
+"""Characters of an error's text in a log line."""
 
 _SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -49,6 +53,23 @@ def get_logger(name: str) -> Any:
             _hand_over,
         ],
     )
+
+
+def described(error: BaseException) -> dict[str, str]:
+    """An error as log fields, without content: only our own errors are quoted.
+
+    The text of others may hold what was being worked on (a driver quotes parameters, a parser its input), so of those
+    the class is named, with the SQLSTATE where there is one, and what a server that is away looks like from here.
+    """
+    fields = {"error_type": type(error).__name__}
+    if isinstance(error, OmError):
+        return {**fields, "error": str(error)[:ERROR_LIMIT]}
+    origin = getattr(error, "orig", None) or error
+    if state := getattr(origin, "pgcode", None):
+        return {**fields, "sqlstate": str(state)}
+    if isinstance(origin, OSError) or type(origin).__name__ == "OperationalError":  # of the connection, not of data
+        return {**fields, "error": (str(origin).strip().splitlines() or [""])[0][:ERROR_LIMIT]}
+    return fields
 
 
 def configure_logging(level: str = "info", format: str = "console") -> None:

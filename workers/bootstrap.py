@@ -17,13 +17,14 @@ from sqlalchemy.exc import OperationalError
 
 from om_core.bootstrap import build_services, find_dispatcher
 from om_core.domain.errors import SetupError
+from om_core.scrape import serve_metrics
 from om_core.services.audit import audit
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
 from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from om_core.bootstrap import Located
     from om_core.config import Settings
@@ -46,6 +47,7 @@ class WorkerRuntime:
         slots: jobs at a time.
         sweep_s: mean seconds between two sweeps.
         shutdown_s: how long running jobs may take to finish after SIGTERM.
+        on_stop: called once the jobs have ended, before connections are closed.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class WorkerRuntime:
         slots: int,
         sweep_s: float,
         shutdown_s: float,
+        on_stop: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
+        self._on_stop = on_stop
         self._services = services
         self._shutdown_s = shutdown_s
         self._runner = JobRunner(services)
@@ -121,6 +125,8 @@ class WorkerRuntime:
             self._runner.abandon()
             self._runner.drain(ABANDON_S)
         self._runner.close()
+        if self._on_stop is not None:
+            self._on_stop()
         self._services.dispatcher.close()
         self._services.store.close()
         log.info("worker stopped", worker=self.name, running=self._runner.running)
@@ -138,7 +144,8 @@ def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str]
     """A runtime over these servers.
 
     Raises:
-        SetupError: the database does not answer or is not migrated, or the key of a model is missing.
+        SetupError: the database does not answer or is not migrated, the key of a model is missing, or the port for
+            metrics is taken.
     """
     dispatcher = find_dispatcher(located.redis_url)
     try:
@@ -148,6 +155,9 @@ def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str]
         raise SetupError(msg) from error
     name = f"{socket.gethostname()}:{os.getpid()}"
     services = replace(services, owner=f"{name}:{services.owner}")
+    close_metrics = None
+    if settings.metrics_port is not None:
+        close_metrics = serve_metrics(services.store.system, host=settings.metrics_host, port=settings.metrics_port)
     return WorkerRuntime(
         services,
         name=services.owner,
@@ -155,6 +165,7 @@ def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str]
         slots=slots,
         sweep_s=settings.sweep_s,
         shutdown_s=settings.shutdown_s,
+        on_stop=close_metrics,
     )
 
 

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from om_core.metrics import RING_FAILURES
 from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class CeleryDispatcher:
         with self._changed:
             first, self._healthy = self._healthy, False
             self._failures += 1
+            RING_FAILURES.inc()
             self._dropped += lost
         if first:
             log.warning(

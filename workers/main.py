@@ -10,6 +10,7 @@ from om_core.bootstrap import locate
 from om_core.config import check_auth_binding
 from om_core.domain.errors import SetupError
 from om_core.telemetry import configure_logging
+from om_core.tracing import start_tracing
 from workers.app import QUEUES, build_app
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def run_worker(settings: Settings, *, queues: Sequence[str] = (), concurrency: i
     from workers.bootstrap import build_runtime
     from workers.signals import install
 
+    start_tracing("om-worker")
     app, located = _application(settings)
     slots = concurrency or settings.worker_concurrency
     runtime = build_runtime(settings, located, queues=queues or QUEUES, slots=slots)

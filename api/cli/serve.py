@@ -25,11 +25,13 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
     from api.cli.ports import check_free
     from om_core.bootstrap import build_services, find_dispatcher
     from om_core.config import check_auth_binding
+    from om_core.tracing import start_tracing
 
     address, number = host or settings.api_host, port or settings.api_port
     check_auth_binding(settings.auth, address)
     check_free(address, number, "the API", "--port or OM_API_PORT")
     start_logging(settings)
+    start_tracing("om-api")
     # Uvicorn ends its connections first and sends itself the signal again afterwards.
     signal.signal(signal.SIGTERM, _leave)
     with joined(settings) as (_, located):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from api.errors import UNAVAILABLE, problem
 from api.routes.replies import problems
 from api.schemas import answers
 from om_core.domain.errors import SchemaVersionError
+from om_core.scrape import exposition
 from om_core.store.engine import PostgresStore
 from om_core.store.migrate import check_schema
 
@@ -64,6 +65,19 @@ async def readyz(
         return JSONResponse({"status": "ready", "checks": checks})
     detail = "; ".join(f"{name}: {checks[name].get('detail') or checks[name]['state']}" for name in bad)
     return problem(UNAVAILABLE, "not_ready", detail, more={"checks": checks})
+
+
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(422)},
+)
+async def metrics(request: Request) -> Response:
+    """Numbers of this process and of the queue for Prometheus, without a key: they name no tenant and no thread."""
+    registry, accept = request.app.state.om_metrics, request.headers.get("accept", "")
+    limiter = request.app.state.om_probes
+    text, content_type = await anyio.to_thread.run_sync(exposition, registry, accept, limiter=limiter)
+    return Response(text, media_type=content_type)
 
 
 def probe_limiter() -> anyio.CapacityLimiter:

@@ -74,6 +74,9 @@ class Settings:
     flower_port: Annotated[int, _PORT] = 5555
     flower_basic_auth: Annotated[Secret | None, _LOGIN] = None
     pool_size: Annotated[int, _POOL] = 16
+    metrics_host: Annotated[str, _HOST] = "127.0.0.1"
+    metrics_port: Annotated[int | None, _PORT] = None
+    """Where a worker serves its metrics; without a port it does not. The API has them at `/metrics`."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The option tree, in snake_case: table `[options]`, and variables `OM_OPTIONS__OBSERVATION__MESSAGE_TOKENS`."""
     sources: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)

@@ -104,6 +104,8 @@ class Job:
     lease_expires_at: datetime | None = None
     policy: JsonObject = field(default_factory=dict)
     prompt_version: str = ""
+    traceparent: str = ""
+    """The span that made the job due, in W3C's form; empty without tracing."""
     input: JsonObject = field(default_factory=dict)
     """Chosen at the first claim and kept while `partial` is not empty: prior notes shown, base generation, through."""
     partial: list[JsonObject] = field(default_factory=list)

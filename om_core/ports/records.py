@@ -105,6 +105,8 @@ class NewJob:
     policy: JsonObject
     prompt_version: str = ""
     chunk_id: int | None = None
+    traceparent: str = ""
+    """The span that makes the job due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +222,30 @@ class FoundKey:
     resource_id: str | None
     thread: str | None
     read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueGauge:
+    """Live jobs of one kind in one queue: due, waiting for their time, held by a worker."""
+
+    queue: str
+    kind: str
+    due: int
+    waiting: int
+    running: int
+    oldest_due_age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemGauges:
+    """What metrics show of the database, across tenants. Counts stop at a bound, so that asking stays cheap."""
+
+    queues: tuple[QueueGauge, ...]
+    oldest_pending_age_s: float
+    discarded: dict[str, int]
+    """By kind."""
+    workers: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         NewReflection,
         NewThread,
         Page,
+        SystemGauges,
         WorkerRow,
     )
 
@@ -290,6 +291,9 @@ class SystemStore(Protocol):
     def forget_worker(self, name: str) -> None: ...
 
     def workers(self, *, max_age_s: float) -> tuple[WorkerRow, ...]: ...
+
+    def gauges(self) -> SystemGauges:
+        """Queue depths and ages, by one bounded statement."""
 
 
 class Store(Protocol):

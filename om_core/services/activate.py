@@ -14,6 +14,7 @@ from om_core.domain.errors import NotFoundError
 from om_core.services import events
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
+from om_core.services.measure import activated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,7 @@ def activate(
     """
     with services.store.transaction(tenant) as tx:
         result = activate_in(tx, services, thread_id, model=model, forced=forced)
+    activated(result.activated)
     services.dispatcher.ring(result.jobs)
     return result
 

@@ -20,6 +20,7 @@ from om_core.domain.job import JobKind
 from om_core.services.activate import activate
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
+from om_core.services.measure import prefix_share, timed, timed_async, waited
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -66,6 +67,7 @@ class _State:
         return self.snapshot.thread.id
 
 
+@timed("context")
 def get_context(services: Services, waiter: JobWaiter, tenant: str, request: ContextRequest) -> Context:
     """The context, waiting in this thread if it has to wait."""
     state, material = _look(services, tenant, request)
@@ -84,6 +86,7 @@ def get_context(services: Services, waiter: JobWaiter, tenant: str, request: Con
     return _finish(services, state, request, material)
 
 
+@timed_async("context")
 async def get_context_async(services: Services, waiter: JobWaiter, tenant: str, request: ContextRequest) -> Context:
     """The same for an event loop: database steps in its thread pool, the wait on a future."""
     state, material = await asyncio.to_thread(_look, services, tenant, request)
@@ -96,8 +99,8 @@ async def get_context_async(services: Services, waiter: JobWaiter, tenant: str, 
                 outcome = await asyncio.wait_for(asyncio.wrap_future(future), state.policy.observation.block_timeout_s)
             except (TimeoutError, CancelledError):
                 outcome = "timeout"
-            waited = services.clock.monotonic() - started
-            await asyncio.to_thread(_end_wait, services, state, request, outcome, waited)
+            seconds = services.clock.monotonic() - started
+            await asyncio.to_thread(_end_wait, services, state, request, outcome, seconds)
         material = await asyncio.to_thread(_read, services, state, request)
     return await asyncio.to_thread(_finish, services, state, request, material)
 
@@ -198,6 +201,7 @@ def _start_wait(services: Services, waiter: JobWaiter, state: _State, request: C
 def _end_wait(services: Services, state: _State, request: ContextRequest, outcome: str, waited_s: float) -> None:
     """Activate what the wait brought; after a wait in vain, do not wait again until `buffered_seq` moves."""
     state.waited_s = waited_s
+    waited(outcome, waited_s)
     before = state.snapshot.thread.buffered_seq
     with services.store.transaction(state.tenant) as tx:
         state.snapshot = tx.memories.snapshot(state.thread_id)
@@ -233,8 +237,10 @@ def _finish(services: Services, state: _State, request: ContextRequest, material
     context = assemble(material, count=services.counter.count_text)
     if not request.read_only:
         if context.shown_from_seq > material.thread.shown_from_seq and _make_room(services, state, request):
-            context = assemble(_read(services, state, request), count=services.counter.count_text)
+            material = _read(services, state, request)
+            context = assemble(material, count=services.counter.count_text)
         _store_shown(services, state, context)
+        prefix_share.count(state.tenant, state.thread_id, context, material.messages)
     return replace(context, activated=state.activated, waited_s=round(state.waited_s, 3))
 
 

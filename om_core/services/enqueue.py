@@ -10,6 +10,7 @@ from om_core.domain.thresholds import decide
 from om_core.ports import NewJob
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.prompts.reflector import REFLECTOR_VERSION
+from om_core.tracing import traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def new_jobs(services: Services, snapshot: Snapshot, policy: MemoryPolicy, actions: Iterable[Action]) -> list[NewJob]:
     """Rows for these actions, with the policy and prompt version they will run under."""
-    thread = snapshot.thread
+    thread, cause = snapshot.thread, traceparent() if actions else ""
     return [
         NewJob(
             kind=action.kind,
@@ -37,6 +38,7 @@ def new_jobs(services: Services, snapshot: Snapshot, policy: MemoryPolicy, actio
             reason=action.reason,
             policy=services.policies.as_json(policy),
             prompt_version=REFLECTOR_VERSION if action.kind is JobKind.REFLECT else OBSERVER_VERSION,
+            traceparent=cause,
         )
         for action in actions
     ]

@@ -17,6 +17,7 @@ from om_core.formats.fingerprint import fingerprint
 from om_core.ports import NewMessage, NewThread
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again, new_jobs
+from om_core.services.measure import timed
 from om_core.services.recognise import Prepared, StoredRef, recognise
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class _Sorted:
     ignored: list[str] = field(default_factory=list)
 
 
+@timed("append")
 def append(services: Services, tenant: str, request: StepRequest) -> StepResult:
     """Store a step.
 

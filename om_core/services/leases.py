@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from om_core import metrics
+
 if TYPE_CHECKING:
     from om_core.domain.job import Job
     from om_core.services.deps import Services
@@ -55,7 +57,8 @@ class LeaseKeeper:
         with self._lock:
             for job_id in lost:
                 attempt, cancelled = self._held.get(job_id, (None, None))
-                if attempt == held.get(job_id) and cancelled is not None:
+                if attempt == held.get(job_id) and cancelled is not None and not cancelled.is_set():
+                    metrics.LEASES_LOST.inc()
                     cancelled.set()
         return lost
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from om_core.domain.job import Queue
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
-from om_core.telemetry import get_logger
+from om_core.telemetry import described, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ class LocalDispatcher:
         try:
             runner.run(job.queue.value, job.id)
         except Exception as error:  # the claim failed: the sweep rings again
-            log.warning("claim failed", error=str(error)[:300])
+            log.warning("claim failed", **described(error))
 
 
 class LocalWorker:

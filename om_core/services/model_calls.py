@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from om_core.domain.errors import RetryLaterError, SetupError
+from om_core.services.measure import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ def call(
     names = [name, *phase.fallbacks]
     for index, candidate in enumerate(names):
         try:
-            return model.complete(build(candidate), timeout_s=phase.max_attempt_s, cancelled=cancelled)
+            return ask(model, build(candidate), timeout_s=phase.max_attempt_s, cancelled=cancelled)
         except (RetryLaterError, SetupError):
             if cancelled.is_set() or index == len(names) - 1:
                 raise

@@ -24,6 +24,7 @@ from om_core.services import events
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import call, input_room, model_name
 from om_core.services.prior_notes import prior_notes
+from om_core.tracing import note_range
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -103,6 +104,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
         stored = {**job.input, "shown_chunks": list(notes.chunk_ids), "generation": notes.generation}
         if not tx.jobs.fix_input(job, from_seq=thread.buffered_seq + 1, to_seq=cut.to_seq, input=stored):
             raise LostRaceError("the lease was lost before the range was chosen")
+        note_range(thread.buffered_seq + 1, cut.to_seq)
         tx.events.add([events.started(job, thread, policy, operation="observation", tokens=cut.tokens, now=now)])
         return chosen
 

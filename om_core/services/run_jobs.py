@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import threading
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import structlog
 
+from om_core import tracing
 from om_core.domain.errors import LostRaceError
 from om_core.domain.job import JobKind
+from om_core.services import measure
 from om_core.services.failures import book_lost, record_failure
 from om_core.services.leases import LeaseKeeper
 from om_core.services.observe import run_observe
 from om_core.services.rebuild import run_rebuild
 from om_core.services.reflect import run_reflect
-from om_core.telemetry import get_logger
+from om_core.telemetry import described, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from threading import Event
 
     from om_core.domain.job import Job, JobRef
@@ -67,20 +71,23 @@ class JobRunner:
             claimed = services.store.system.claim(
                 queue=queue, owner=services.owner, lease_s=services.lease_s, job_id=job_id
             )
-            return None if claimed is None else self._do(claimed.job)
+            return None if claimed is None else self._do(claimed.job, claimed.now)
         finally:
             with self._lock:
                 self._running -= 1
                 self._idle.notify_all()
 
-    def _do(self, job: Job) -> str:
-        cancelled = self.leases.hold(job)
+    def _do(self, job: Job, now: datetime) -> str:
+        cancelled, started = self.leases.hold(job), perf_counter()
+        measure.claimed(job, late_s=(now - (job.run_at or now)).total_seconds())
         bound = {"job": job.id, "kind": job.kind.value, "thread": job.thread, "attempt": job.attempt}
-        with structlog.contextvars.bound_contextvars(**bound):
+        with structlog.contextvars.bound_contextvars(**bound, cycle=job.cycle_id), tracing.job(job):
             try:
                 outcome = self._attempt(job, cancelled)
+                tracing.note_outcome(outcome)
             finally:
                 self.leases.release(job)
+            measure.attempt_ended(job, outcome, perf_counter() - started)
             log.info("job ended", outcome=outcome)
         return outcome
 
@@ -94,11 +101,11 @@ class JobRunner:
                     log.info("result dropped", reason=str(error))
                     book_lost(services, job.tenant_id, job, error)
                     return "lost"
-                log.warning("attempt failed", error=str(error)[:500], error_type=type(error).__name__)
+                log.warning("attempt failed", **described(error))
                 result, due = record_failure(services, job.tenant_id, job, error)
             except Exception as second:  # the database is away: the lease expires and the job is taken over
-                log.warning("failure not recorded", error=str(second)[:500])
-                return "lost"
+                log.warning("failure not recorded", **described(second))
+                return "not_recorded"
         services.dispatcher.ring(due)
         return result.outcome
 

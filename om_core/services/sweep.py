@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from om_core import metrics
 from om_core.domain.cuts import CutState, release_cut
 from om_core.domain.job import JobKind, JobState
 from om_core.domain.thresholds import next_wake
@@ -20,7 +21,8 @@ from om_core.services.activate import activate_in
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
 from om_core.services.failures import backoff_s, conclude
-from om_core.telemetry import get_logger
+from om_core.services.measure import activated, lease_expired, swept
+from om_core.telemetry import described, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +100,8 @@ class Sweeper:
             try:
                 self.sweep_once()
             except Exception as error:  # the database is away: the next sweep tries again
-                log.warning("sweep failed", error=str(error)[:300])
+                metrics.SWEEP_FAILURES.inc()
+                log.warning("sweep failed", **described(error))
             self._stop.wait(self._period_s * random.uniform(0.5, 1.5))
 
     def sweep_once(self) -> SweepResult:
@@ -114,17 +117,18 @@ class Sweeper:
         if self._ring and getattr(services.dispatcher, "healthy", True):
             due = system.ring_due(self._queues, limit=free)
             services.dispatcher.ring(due)
-            return SweepResult(rung=len(due), rescued=rescued, woken=woken)
+            return swept(SweepResult(rung=len(due), rescued=rescued, woken=woken))
         due = system.ring_due(self._queues, limit=free)
         services.dispatcher.ring(due[:1])  # a probe: one success makes rings healthy again
-        return SweepResult(ran=self._work(due), rescued=rescued, woken=woken)
+        return swept(SweepResult(ran=self._work(due), rescued=rescued, woken=woken))
 
     def _tried(self, step: Callable[[Services, str, int], bool], tenant: str, target_id: int) -> bool:
         """One target's step; what is wrong with it must not keep the others waiting."""
         try:
             return step(self._services, tenant, target_id)
         except Exception as error:  # it comes again; a database that is away fails the next statement as well
-            log.warning("sweep step failed", step=step.__name__, tenant=tenant, id=target_id, error=str(error)[:300])
+            metrics.SWEEP_FAILURES.inc()
+            log.warning("sweep step failed", step=step.__name__, tenant=tenant, id=target_id, **described(error))
             return False
 
     def _work(self, due: Sequence[JobRef]) -> int:
@@ -143,7 +147,7 @@ class Sweeper:
                 if self._ring and getattr(self._services.dispatcher, "healthy", True):
                     return
         except Exception as error:  # the claim failed: the next sweep finds the job again
-            log.warning("claim failed", error=str(error)[:300])
+            log.warning("claim failed", **described(error))
 
 
 def rescue(services: Services, tenant: str, job_id: int) -> bool:
@@ -164,6 +168,7 @@ def rescue(services: Services, tenant: str, job_id: int) -> bool:
             _, due = conclude(tx, services, job, thread, policy, result)
         else:
             tx.jobs.finish(job, result)
+    lease_expired(job)
     services.dispatcher.ring(due)
     log.warning("lease expired", job=job_id, owner=job.lease_owner, attempt=job.attempt)
     return True
@@ -200,6 +205,7 @@ def wake(services: Services, tenant: str, thread_id: int) -> bool:
         if due is not None and due <= now:
             due = _rest(current, policy, ttl, now, working=tx.jobs.live(thread_id, JobKind.OBSERVE) is not None)
         tx.threads.update(thread_id, idle_due_at=due)
+    activated(result.activated)
     services.dispatcher.ring(jobs)
     return True
 

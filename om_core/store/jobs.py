@@ -41,6 +41,7 @@ def job_params(job: NewJob) -> dict[str, Any]:
         "reason": job.reason,
         "policy": job.policy,
         "prompt_version": job.prompt_version,
+        "traceparent": job.traceparent,
     }
 
 

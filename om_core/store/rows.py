@@ -234,6 +234,7 @@ def job_from(row: Row) -> Job:
         lease_expires_at=moment(row["lease_expires_at"]),
         policy=row["policy"] or {},
         prompt_version=row["prompt_version"],
+        traceparent=row["traceparent"],
         input=row["input"] or {},
         partial=list(row["partial"] or ()),
         error=row["error"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from om_core.ports import ClaimedJob, WorkerRow
+from om_core.store.gauges import read_gauges
 from om_core.store.keys import find_key
 from om_core.store.rows import job_from, moment, ref_from
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from om_core.domain.job import JobRef
-    from om_core.ports import FoundKey
+    from om_core.ports import FoundKey, SystemGauges
     from om_core.store.engine import PostgresStore
     from om_core.store.session import Session
 
@@ -162,6 +163,10 @@ class SystemRows:
     def forget_worker(self, name: str) -> None:
         with self._session() as session:
             session.execute(sa.text("DELETE FROM workers WHERE name = :name"), {"name": name})
+
+    def gauges(self) -> SystemGauges:
+        with self._session() as session:
+            return read_gauges(session)
 
     def workers(self, *, max_age_s: float) -> tuple[WorkerRow, ...]:
         with self._session() as session:

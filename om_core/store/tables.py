@@ -247,6 +247,7 @@ jobs = sa.Table(
     time("lease_expires_at"),
     json_column("policy", "'{}'"),
     sa.Column("prompt_version", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("traceparent", sa.Text, nullable=False, server_default=sa.text("''")),
     json_column("input", "'{}'"),
     json_column("partial", "'[]'"),
     json_column("error"),
@@ -281,6 +282,7 @@ sa.Index(
     jobs.c.run_at,
     postgresql_where=sa.text("state IN ('available', 'retryable')"),
 )
+sa.Index("jobs_discarded_idx", jobs.c.kind, postgresql_where=sa.text("state = 'discarded'"))
 sa.Index("jobs_id_idx", jobs.c.id)
 sa.Index("jobs_lease_idx", jobs.c.lease_expires_at, postgresql_where=sa.text("state = 'running'"))
 sa.Index("jobs_thread_idx", jobs.c.tenant_id, jobs.c.thread_id)

@@ -288,6 +288,7 @@ CREATE TABLE jobs (
     lease_expires_at TIMESTAMP WITH TIME ZONE,
     policy JSON DEFAULT '{}' NOT NULL,
     prompt_version TEXT DEFAULT '' NOT NULL,
+    traceparent TEXT DEFAULT '' NOT NULL,
     input JSON DEFAULT '{}' NOT NULL,
     partial JSON DEFAULT '[]' NOT NULL,
     error JSON,
@@ -311,6 +312,7 @@ CREATE TABLE jobs (
  WITH (fillfactor = 70);
 
 CREATE INDEX jobs_due_idx ON jobs (queue, awaited DESC, run_at) WHERE state IN ('available', 'retryable');
+CREATE INDEX jobs_discarded_idx ON jobs (kind) WHERE state = 'discarded';
 CREATE INDEX jobs_id_idx ON jobs (id);
 CREATE INDEX jobs_lease_idx ON jobs (lease_expires_at) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_live_key ON jobs (tenant_id, target, kind) WHERE state IN ('available', 'running', 'retryable');
