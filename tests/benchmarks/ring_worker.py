@@ -1,8 +1,9 @@
-"""A worker process for measurements: `python -m tests.benchmarks.ring_worker noop|jobs COUNT REPORT`.
+"""A worker process for measurements: `python -m tests.benchmarks.ring_worker noop|jobs WARM_UP COUNT REPORT`.
 
 The worker is the product's (`workers.main.run_worker`): its settings, pool, events and logs. In mode `noop` its rings
-do nothing; in mode `jobs` they do their jobs, with a model that answers at once. When COUNT of them are done, the process
-writes the seconds from the first start to the last end to REPORT, and goes on until it is told to stop.
+do nothing; in mode `jobs` they do their jobs, with a model that answers at once. The first WARM_UP of them pay for what
+a process does once; when COUNT more are done, it writes the seconds that these took to REPORT, and goes on until it is
+told to stop.
 """
 
 from __future__ import annotations
@@ -38,25 +39,30 @@ class InstantRegistry(ModelRegistry):
 class Tally:
     """Counts rings that did something, and reports when they are enough."""
 
-    def __init__(self, wanted: int, report: Path) -> None:
+    def __init__(self, warm_up: int, wanted: int, report: Path) -> None:
+        self._warm_up = warm_up
         self._wanted = wanted
         self._report = report
         self._lock = threading.Lock()
         self._done = 0
-        self._started: float | None = None
+        self._started = 0.0
 
     def around(self, run: Run) -> Run:
         def counted(runtime: WorkerRuntime, queue: str, job_id: int) -> str | None:
-            with self._lock:
-                self._started = self._started or time.monotonic()
             outcome = run(runtime, queue, job_id)
-            with self._lock:
-                self._done += outcome is not None
-                if self._done == self._wanted and outcome is not None:
-                    self._write(time.monotonic() - self._started)
+            if outcome is not None:
+                with self._lock:
+                    self._count(time.monotonic())
             return outcome
 
         return counted
+
+    def _count(self, now: float) -> None:
+        self._done += 1
+        if self._done == self._warm_up:
+            self._started = now
+        elif self._done == self._warm_up + self._wanted:
+            self._write(now - self._started)
 
     def _write(self, seconds: float) -> None:
         draft = self._report.with_suffix(".tmp")
@@ -69,13 +75,13 @@ def nothing(runtime: WorkerRuntime, queue: str, job_id: int) -> str | None:
     return "ok"
 
 
-def serve(mode: str, wanted: int, report: Path) -> int:
+def serve(mode: str, warm_up: int, wanted: int, report: Path) -> int:
     """Work until SIGTERM; the exit code."""
     run = nothing if mode == "noop" else WorkerRuntime.run
-    WorkerRuntime.run = Tally(wanted, report).around(run)  # type: ignore[method-assign, assignment]  # only in this process
+    WorkerRuntime.run = Tally(warm_up, wanted, report).around(run)  # type: ignore[method-assign, assignment]  # only in this process
     om_core.bootstrap.ModelRegistry = InstantRegistry  # type: ignore[attr-defined]  # only in this process
     return run_worker(load_settings())
 
 
 if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])))
