@@ -65,6 +65,7 @@ class WorkerRuntime:
         self._on_stop = on_stop
         self._services = services
         self._shutdown_s = shutdown_s
+        self._slots = slots
         self._runner = JobRunner(services)
         self._sweeper = Sweeper(
             services, self._runner, name=name, queues=queues, slots=slots, period_s=sweep_s, version=_version()
@@ -81,8 +82,19 @@ class WorkerRuntime:
         self._sweeper.start()
         log.info("worker started", worker=self.name, owner=self._services.owner)
 
-    def run(self, queue: str, job_id: int) -> str | None:
-        """What a task does: the rung job, or the best due job of its queue."""
+    def ring(self, queue: str, job_id: int) -> str | None:
+        """What a task does: the rung job, or the best due one of its queue; the outcome of the first.
+
+        Celery, once every slot was taken, looks for rings again only up to a second later. So while all others are
+        busy a slot that is free goes on with what waits in its queue; the rings for that find nothing to do.
+        """
+        first = outcome = self.run(queue, job_id)
+        while outcome is not None and self._runner.running >= self._slots - 1 and not self._stopping.is_set():
+            outcome = self.run(queue, None)
+        return first
+
+    def run(self, queue: str, job_id: int | None) -> str | None:
+        """One job: the rung one if it is due, or the best due one of the queue."""
         return self._runner.run(queue, job_id)
 
     def audit(self) -> str:

@@ -38,7 +38,7 @@ class _Installed:
 
     def run(self, queue: str, job_id: int) -> str | None:
         """For the tasks."""
-        return None if self._runtime is None else self._runtime.run(queue, job_id)
+        return None if self._runtime is None else self._runtime.ring(queue, job_id)
 
     def audit(self) -> str:
         """For beat's task."""
