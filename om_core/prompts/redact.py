@@ -36,11 +36,9 @@ _SHAPES: Final = re.compile(
 )
 # What stands in every text that a pattern can match. Looking for it first is much cheaper than the patterns, and
 # nearly all text has none of it.
-_STARTS: Final = tuple(
-    f"{name}{mark}"
-    for name in ("sk", "gsk", "xai", "pplx", "nvapi", "tvly", "r8", "hf", "npm", "pypi")
-    for mark in "-_"
-) + (
+_PROVIDERS: Final = ("sk", "gsk", "xai", "pplx", "nvapi", "tvly", "r8", "hf", "npm", "pypi")
+_STARTS: Final = (
+    *(f"{name}{mark}" for name in _PROVIDERS for mark in "-_"),
     *("pk_", "rk_", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "xapp-"),
     *("AIza", "AKIA", "ASIA", "om_live_", "SG.", "eyJ"),
 )
