@@ -76,7 +76,7 @@ def test_a_stored_step_is_observed_by_the_worker_that_the_ring_reaches(settings:
     with worker_process(slow_sweep, tmp_path) as worker, client(settings) as memory:
         worker.wait_connected()
         job = append(memory, "t")
-        eventually(lambda: observed(memory, job))
+        worker.eventually(lambda: observed(memory, job))
         assert memory.get_thread("t").buffered_seq > 0
         assert worker.stop() == 0
         ended = [line for line in worker.output.splitlines() if '"job ended"' in line]
@@ -104,13 +104,13 @@ def test_with_redis_away_the_sweep_does_the_work_and_rings_come_back_with_it(
         worker.wait_connected()
         with redis_down(servers):
             first = append(memory, "during")
-            eventually(lambda: observed(memory, first))
-        eventually(lambda: rings(memory).healthy)
+            worker.eventually(lambda: observed(memory, first))
+        worker.eventually(lambda: rings(memory).healthy)
         assert "broker away" in worker.output
         connected = worker.output.count("Connected to")
-        eventually(lambda: worker.output.count("Connected to") > connected or connected > 1)
+        worker.eventually(lambda: worker.output.count("Connected to") > connected or connected > 1)
         second = append(memory, "after")
-        eventually(lambda: observed(memory, second))
+        worker.eventually(lambda: observed(memory, second))
         assert worker.alive
 
 
@@ -118,7 +118,7 @@ def test_a_worker_starts_and_works_before_redis_does(settings: Settings, servers
     with redis_down(servers), client(settings) as memory:
         job = append(memory, "t")
         with worker_process(settings, tmp_path) as worker:
-            eventually(lambda: observed(memory, job))
+            worker.eventually(lambda: observed(memory, job))
             assert worker.stop() == 0, worker.output
 
 
@@ -130,7 +130,7 @@ def test_a_redis_that_hangs_holds_up_neither_work_nor_shutdown(settings: Setting
         os.kill(pid, signal.SIGSTOP)
         try:
             job = append(memory, "t")
-            eventually(lambda: observed(memory, job))
+            worker.eventually(lambda: observed(memory, job))
             started = time.monotonic()
             worker.stop()
             assert time.monotonic() - started < SOON_S
@@ -158,11 +158,11 @@ def test_restart_canary_tasks_in_flight_survive_a_restart_of_redis(
             for _ in range(2):
                 servers.embedded.kill("redis")
                 servers.embedded.wait_ready()
-            eventually(lambda: worker.output.count("Connected to") >= 2 or not worker.alive)
+            worker.eventually(lambda: worker.output.count("Connected to") >= 2 or not worker.alive)
             release.set()
-            eventually(lambda: all(observed(memory, job) for job in flying))
+            worker.eventually(lambda: all(observed(memory, job) for job in flying))
             later = append(memory, "later")
-            eventually(lambda: observed(memory, later))
+            worker.eventually(lambda: observed(memory, later))
             assert worker.alive, worker.output
             assert len(server.calls) == 4, "no call was repeated"
             assert worker.stop() == 0
@@ -219,8 +219,8 @@ def test_lost_rings_are_rung_again(settings: Settings, redis_url: str, tmp_path:
         eventually(lambda: rings(memory).stats.sent == 1)
         with redis_client(redis_url) as broker:
             broker.flushdb()
-        with worker_process(settings, tmp_path):
-            eventually(lambda: observed(memory, job))
+        with worker_process(settings, tmp_path) as worker:
+            worker.eventually(lambda: observed(memory, job))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_other_signals_end_a_worker_and_hand_back_its_job(settings, tmp_path, nu
             started = time.monotonic()
             for number in numbers:
                 worker.send(number)
-                eventually(lambda: "worker stopping" in worker.output)
+                worker.eventually(lambda: "worker stopping" in worker.output)
             assert worker.process.wait(30) == 0
             assert time.monotonic() - started < SOON_S
             assert job_state(memory.services, job) in {"available", "retryable"}, worker.output

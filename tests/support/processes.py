@@ -6,14 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from om_core.config import Settings
 from om_core.store.engine import PostgresStore
 from tests.support.waiting import eventually
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 STOP_S = 40.0
 
@@ -71,6 +73,10 @@ class WorkerProcess:
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def eventually(self, look: Callable[[], T]) -> T:
+        """Look until the answer is true; where it never is, show what the worker wrote."""
+        return eventually(look, what=lambda: f"the worker (alive: {self.alive}) wrote\n{self.output[-4000:]}\n")
+
     def wait_seen(self, count: int = 1) -> None:
         """Wait until this many workers have written their heartbeat."""
         store = PostgresStore(self._database_url, pool_size=1)
@@ -82,7 +88,7 @@ class WorkerProcess:
 
     def wait_connected(self) -> None:
         """Wait until it consumes from the broker."""
-        eventually(lambda: self._dead() or "ready." in self.output, what=f"connected: {self.output[-2000:]}")
+        self.eventually(lambda: self._dead() or "ready." in self.output)
         assert self.alive, self.output
 
     def _dead(self) -> bool:
