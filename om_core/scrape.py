@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from om_core.ports import SystemGauges
 
 log = get_logger("om.metrics")
-KEEP_S: Final = 2.0
+KEEP_S: Final = 1.0
 PATIENCE_S: Final = 3.0
 LANES: Final = (*((queue.value, kind.value) for kind, queue in QUEUE_OF.items()), (Queue.OBSERVATION, JobKind.OBSERVE))
 """Queue and kind of every job there can be: each has its series, also while it is empty."""

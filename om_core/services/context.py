@@ -240,7 +240,7 @@ def _finish(services: Services, state: _State, request: ContextRequest, material
             material = _read(services, state, request)
             context = assemble(material, count=services.counter.count_text)
         _store_shown(services, state, context)
-        prefix_share.count(state.tenant, state.thread_id, context, material.messages)
+        prefix_share.count((services.owner, state.tenant, state.thread_id), context, material.messages)
     return replace(context, activated=state.activated, waited_s=round(state.waited_s, 3))
 
 

@@ -12,7 +12,7 @@ from om_core import metrics, tracing
 from om_core.domain.errors import GiveUpError, OmError, RetryLaterError, SetupError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Hashable, Iterable
     from threading import Event
 
     from om_core.domain.context import Activated, Context
@@ -189,14 +189,14 @@ class PrefixShare:
     def __init__(self, most_threads: int = MOST_THREADS) -> None:
         self._most = most_threads
         self._lock = threading.Lock()
-        self._last: OrderedDict[tuple[str, int], _Shown] = OrderedDict()
+        self._last: OrderedDict[Hashable, _Shown] = OrderedDict()
 
-    def count(self, tenant: str, thread_id: int, context: Context, rows: Iterable[StoredMessage]) -> None:
-        """Add a context of a thread, made of these rows."""
+    def count(self, thread: Hashable, context: Context, rows: Iterable[StoredMessage]) -> None:
+        """Add a context of a thread (whatever names it in this process), made of these rows."""
         now = _Shown(context.generation, context.observed_seq, context.tokens.log, _stable_tokens(context, rows))
         with self._lock:
-            before = self._last.pop((tenant, thread_id), None)
-            self._last[tenant, thread_id] = now
+            before = self._last.pop(thread, None)
+            self._last[thread] = now
             if len(self._last) > self._most:
                 self._last.popitem(last=False)
         if before is None:

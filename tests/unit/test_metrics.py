@@ -199,10 +199,10 @@ def test_the_cacheable_share_counts_what_the_context_before_had(
         counted("om_prefix_tokens_total", state="kept") as kept_tokens,
         counted("om_prefix_tokens_total", state="new") as new_tokens,
     ):
-        share.count("tenant", 1, GROWN, ())
+        share.count(1, GROWN, ())
         assert (kept_tokens(), new_tokens()) == (0, 0), "the first of a thread has none before it"
-        share.count("tenant", 2, GROWN, ())
-        share.count("tenant", 1, second, ())
+        share.count(2, GROWN, ())
+        share.count(1, second, ())
     assert (kept_tokens(), new_tokens()) == (kept, new), name
 
 
@@ -210,5 +210,5 @@ def test_only_so_many_threads_are_remembered() -> None:
     share = PrefixShare(most_threads=2)
     with counted("om_prefix_tokens_total", state="kept") as kept:
         for thread in (1, 2, 3, 1):
-            share.count("tenant", thread, GROWN, ())
+            share.count(thread, GROWN, ())
     assert kept() == 0
