@@ -9,7 +9,6 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from api.errors import TOO_LARGE, UNPROCESSABLE, FieldError, problem
-from om_core.tracing import continued
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,14 +35,12 @@ class RequestGuard:
             answer = problem(UNPROCESSABLE, "invalid_input", refused, errors=[FieldError("", refused, "path")])
             await answer(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        declared = headers.get("content-length", "")
+        declared = Headers(scope=scope).get("content-length", "")
         if declared.isascii() and declared.isdigit() and int(declared[:20]) > self.max_body_bytes:
             await _drain(receive)
             await problem(TOO_LARGE, "payload_too_large", self._too_large())(scope, receive, send)
             return
-        with continued(headers.get("traceparent")):
-            await self.app(scope, self._counted(receive), send)
+        await self.app(scope, self._counted(receive), send)
 
     def _too_large(self) -> str:
         return f"a request body holds at most {self.max_body_bytes:,} bytes; send the messages in several requests"

@@ -56,14 +56,14 @@ def get_logger(name: str) -> Any:
 
 
 def described(error: BaseException) -> dict[str, str]:
-    """An error as log fields, without content: only our own errors are quoted.
+    """An error as log fields, without content: of our own errors the text, or `log_text` where they have one.
 
     The text of others may hold what was being worked on (a driver quotes parameters, a parser its input), so of those
     the class is named, with the SQLSTATE where there is one, and what a server that is away looks like from here.
     """
     fields = {"error_type": type(error).__name__}
     if isinstance(error, OmError):
-        return {**fields, "error": str(error)[:ERROR_LIMIT]}
+        return {**fields, "error": (error.log_text or str(error))[:ERROR_LIMIT]}
     origin = getattr(error, "orig", None) or error
     if state := getattr(origin, "pgcode", None):
         return {**fields, "sqlstate": str(state)}

@@ -109,15 +109,6 @@ def traceparent() -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-def continued(header: str | None) -> AbstractContextManager[Any]:
-    """Within the block, spans join the trace of a caller's `traceparent` header, unless there is a span already."""
-    trace = _trace() if header else None
-    if trace is None or trace.get_current_span().get_span_context().is_valid:
-        return _NOTHING
-    caller = _remote(trace, header or "")
-    return _NOTHING if caller is None else trace.use_span(trace.NonRecordingSpan(caller))
-
-
 def start_tracing(service: str) -> None:
     """Export the spans of this process as `OTEL_TRACES_EXPORTER` says; without it, or with `none`, do nothing.
 

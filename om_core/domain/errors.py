@@ -9,6 +9,8 @@ class OmError(Exception):
     """Base of every error this library raises on purpose; `code` is stable and machine-readable."""
 
     code = "om_error"
+    log_text: str | None = None
+    """What logs may hold of it, where the text itself may quote what was being worked on."""
 
 
 class InvalidInputError(OmError, ValueError):

@@ -42,8 +42,11 @@ def classify(error: BaseException, *, model: str = "") -> OmError:
     shown = "" if status is None or made_up else f" ({status})"
     details = excerpt(_text(error))
     text = f"{model[:200]}: {sentence}{shown}" if model else f"{sentence}{shown}"
-    text = f"{text}. {type(error).__name__}: {details}" if details else f"{text}. {type(error).__name__}"
-    return RetryLaterError(text, after_s=retry_after_s(error)) if kind is RetryLaterError else kind(text)
+    text = f"{text}. {type(error).__name__}"
+    full = f"{text}: {details}" if details else text
+    found = RetryLaterError(full, after_s=retry_after_s(error)) if kind is RetryLaterError else kind(full)
+    found.log_text = text  # a provider's own words may quote the prompt
+    return found
 
 
 def _verdict(error: BaseException) -> tuple[type[OmError], str]:

@@ -124,7 +124,12 @@ class LiteLlmModel:
         if not isinstance(error, SetupError) or self._api_key:
             return error
         variable = missing_key(model, api_base=self._api_base)
-        return error if variable is None else SetupError(f"{error} The environment variable {variable} is not set.")
+        if variable is None:
+            return error
+        hint = f"The environment variable {variable} is not set."
+        explained = SetupError(f"{error} {hint}")
+        explained.log_text = f"{error.log_text or error} {hint}"
+        return explained
 
     def _timeout(self, left_s: float) -> Any:
         import httpx

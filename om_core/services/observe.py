@@ -220,6 +220,7 @@ def _ask_once(
 def unusable(reason: str, reply: ModelReply) -> UnusableOutputError:
     """The error for an answer that cannot be used, carrying what it cost."""
     error = UnusableOutputError(f"{reply.model}: {reason}")
+    error.log_text = f"{reply.model}: unusable answer"  # the reason may quote it
     error.usage = usage_of(reply)
     return error
 
