@@ -144,6 +144,9 @@ OLDEST_PENDING_AGE: Final = _database(
     "Age of the oldest message without notes, among threads with a live observe job and the 1,000 that the sweep looks"
     " at next.",
 )
+BREAKER_STATE: Final = _database(
+    "om_breaker_state", "Circuit breaker of a model, for all workers: 0 closed, 1 half open, 2 open.", "model"
+)
 WORKERS: Final = _database("om_workers", "Worker processes seen in the last 15 seconds.")
 WORKER_SLOTS: Final = _database("om_worker_slots", "Jobs that these can do at a time.")
 

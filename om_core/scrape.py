@@ -21,7 +21,7 @@ from om_core.domain.job import QUEUE_OF, JobKind, Queue
 from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import Metric
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = get_logger("om.metrics")
 KEEP_S: Final = 1.0
 PATIENCE_S: Final = 3.0
+BREAKER_STATES: Final = ("closed", "half_open", "open")
 LANES: Final = (*((queue.value, kind.value) for kind, queue in QUEUE_OF.items()), (Queue.OBSERVATION, JobKind.OBSERVE))
 """Queue and kind of every job there can be: each has its series, also while it is empty."""
 
@@ -39,6 +40,16 @@ class Asked(Protocol):
     """The part of `ports.SystemStore` that is needed here."""
 
     def gauges(self) -> SystemGauges: ...
+
+
+class Breaker(Protocol):
+    """A model's circuit breaker: `state` is closed, half_open or open."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
 
 
 class ProcessCounts(Collector):
@@ -60,6 +71,7 @@ class DatabaseGauges(Collector):
         self._lock = threading.Lock()
         self._asking: threading.Event | None = None
         self._found: SystemGauges | None = None
+        self._breakers: tuple[Breaker, ...] = ()
         self._found_at = float("-inf")
 
     def describe(self) -> Iterator[Metric]:
@@ -72,7 +84,7 @@ class DatabaseGauges(Collector):
         found = self._latest()
         yield _one(metrics.DATABASE_UP, 0 if found is None else 1)
         if found is not None:
-            yield from _families(found)
+            yield from _families(found, self._breakers)
 
     def _latest(self) -> SystemGauges | None:
         """The newest numbers; None if Postgres does not give any in time."""
@@ -92,13 +104,15 @@ class DatabaseGauges(Collector):
 
     def _ask(self, asked: threading.Event) -> None:
         found: SystemGauges | None = None
+        breakers: tuple[Breaker, ...] = ()
         try:
             found = self._system.gauges()
+            breakers = tuple(getattr(self._system, "breakers", tuple)())  # a store may keep none
         except Exception as error:  # whatever it is, the database does not answer; the rest is served
             log.warning("metrics without the database", error_type=type(error).__name__)
         with self._lock:
             if found is not None:
-                self._found, self._found_at = found, time.monotonic()
+                self._found, self._breakers, self._found_at = found, breakers, time.monotonic()
             self._asking = None
         asked.set()
 
@@ -113,7 +127,7 @@ def _one(described: Described, value: float) -> GaugeMetricFamily:
     return family
 
 
-def _families(found: SystemGauges) -> Iterator[GaugeMetricFamily]:
+def _families(found: SystemGauges, breakers: Iterable[Breaker]) -> Iterator[GaugeMetricFamily]:
     lanes = {(row.queue, row.kind): row for row in found.queues}
     columns: tuple[tuple[Described, str], ...] = (
         (metrics.DUE_JOBS, "due"),
@@ -131,6 +145,10 @@ def _families(found: SystemGauges) -> Iterator[GaugeMetricFamily]:
         discarded.add_metric((kind.value,), found.discarded.get(kind.value, 0))
     yield discarded
     yield _one(metrics.OLDEST_PENDING_AGE, found.oldest_pending_age_s)
+    states = _family(metrics.BREAKER_STATE)
+    for breaker in breakers:
+        states.add_metric((breaker.model,), BREAKER_STATES.index(breaker.state))
+    yield states
     yield _one(metrics.WORKERS, found.workers)
     yield _one(metrics.WORKER_SLOTS, found.slots)
 

@@ -7,6 +7,7 @@ import re
 import time
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -99,6 +100,18 @@ def test_what_postgres_says_is_shown_with_a_zero_for_every_empty_queue() -> None
         ("om_worker_slots", {}, 16),
     ]
     assert [(name, labels, found[name, frozenset(labels.items())]) for name, labels, _ in expected] == expected
+
+
+def test_a_breaker_is_shown_where_the_store_keeps_one() -> None:
+    class Breakers(System):
+        def breakers(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(model="a/b", state="open"), SimpleNamespace(model="c/d", state="closed")]
+
+    found = samples(exposition(scrape_registry(Breakers()), "")[0].decode())
+    assert {labels: state for (name, labels), state in found.items() if name == "om_breaker_state"} == {
+        frozenset({("model", "a/b")}): 2,
+        frozenset({("model", "c/d")}): 0,
+    }
 
 
 def test_without_postgres_the_process_is_served_and_says_so() -> None:
