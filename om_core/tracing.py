@@ -128,7 +128,9 @@ def start_tracing(service: str) -> None:
         [found, *_] = entry_points(group="opentelemetry_traces_exporter", name=name)
         exporter = found.load()()
     except (ImportError, ValueError) as error:
-        msg = f"{EXPORTER_VARIABLE} = {wanted!r}: this exporter is not installed. Install it, or unset the variable."
+        package = "opentelemetry-exporter-otlp-proto-http" if wanted == "otlp" else f"the package of {name}"
+        what = f"{EXPORTER_VARIABLE} = {wanted!r}: this exporter is not installed"
+        msg = f"{what}. Install om-pipeline[otel] and {package}, or unset the variable."
         raise SetupError(msg) from error
     provider = TracerProvider(resource=Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", service)}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
