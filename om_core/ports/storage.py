@@ -115,7 +115,7 @@ class Messages(Protocol):
 class Chunks(Protocol):
     """Chunk rows."""
 
-    def add(self, chunk: NewChunk) -> int: ...
+    def add(self, chunk: NewChunk) -> None: ...
 
     def buffered(self, thread_id: int) -> tuple[Chunk, ...]:
         """Chunks that wait for activation, in order of their range."""

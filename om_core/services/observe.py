@@ -300,7 +300,9 @@ def store_chunk(
         unbuffered_tokens=unbuffered,
         cut_seq=cut.cut_seq,
         held_tokens=cut.held_tokens,
-        oldest_pending_at=tx.messages.oldest_stored_at(thread.id, new.to_seq),
+        oldest_pending_at=(
+            tx.messages.oldest_stored_at(thread.id, new.to_seq) if thread.head_seq > new.to_seq else None
+        ),
         wait_latch_seq=None,
     )
     tx.events.add(

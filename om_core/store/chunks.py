@@ -48,7 +48,7 @@ ADD = Prepared(
         **given("message_tokens", "job_id", "attempt", "shown_chunks", "shown_generation", "hints", "extracted"),
         **given("model", "prompt_version", "cost_usd"),
     )
-    .returning(chunks.c.id)
+    .inline()
 )
 _IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.BigInteger))
 ACTIVATE = Prepared(
@@ -85,18 +85,17 @@ class ChunkRows:
     def _mine(self) -> sa.ColumnElement[bool]:
         return chunks.c.tenant_id == self._session.tenant_id
 
-    def add(self, chunk: NewChunk) -> int:
-        [added] = self._session.fetch(
-            ADD,
-            tenant_id=self._session.tenant_id,
-            memory_id=chunk.memory_id,
-            thread_id=chunk.thread_id,
-            from_seq=chunk.from_seq,
-            to_seq=chunk.to_seq,
-            state="buffered",
+    def add(self, chunk: NewChunk) -> None:
+        row = {
+            "tenant_id": self._session.tenant_id,
+            "memory_id": chunk.memory_id,
+            "thread_id": chunk.thread_id,
+            "from_seq": chunk.from_seq,
+            "to_seq": chunk.to_seq,
+            "state": "buffered",
             **_values(chunk),
-        )
-        return int(added["id"])
+        }
+        self._session.later(ADD, row)
 
     def buffered(self, thread_id: int) -> tuple[Chunk, ...]:
         # Chunks below the cursor are active: starting there makes this cost the same at any length of the log.
