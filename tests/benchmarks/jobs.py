@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from om_core.config import SecretUrl, Settings
 from om_core.domain.job import JobKind, JobRef, Queue
@@ -21,6 +21,7 @@ from tests.support.brokers import redis_client
 from tests.support.processes import environment
 from tests.support.servers import Servers
 from tests.support.waiting import eventually
+from workers.app import KEY_PREFIX
 from workers.dispatch import CeleryDispatcher
 
 CONCURRENCY = 8
@@ -32,25 +33,34 @@ OPTIONS: dict[str, Any] = {"observation": {"buffer_tokens": MESSAGES * MESSAGE_T
 PATIENCE_S = 120.0
 
 
+class Rate(NamedTuple):
+    """What a worker did per second, and the rings that were still unread then: a busy worker goes on without them."""
+
+    per_s: float
+    rings_left: int
+
+
 def jobs_vs_noop(servers: Servers, effort: Effort) -> tuple[float, dict[str, Any]]:
     """Observe jobs of 2,000 tokens per second as a share of no-op tasks per second; runs of both in turn."""
     settings = _settings(servers)
     with tempfile.TemporaryDirectory(prefix="om-bench-") as name:
         folder = Path(name)
-        noop: list[float] = []
-        jobs: list[float] = []
+        noop: list[Rate] = []
+        jobs: list[Rate] = []
         for _ in range(effort.runs):
             noop.append(_noops_per_s(servers, settings, folder, effort.noops))
             jobs.append(_jobs_per_s(servers, settings, folder, effort.jobs))
+    jobs_per_s, noop_per_s = [rate.per_s for rate in jobs], [rate.per_s for rate in noop]
     detail = {
-        "runs": [share / ceiling for share, ceiling in zip(jobs, noop, strict=True)],
-        "medians": {"jobs_per_s": median(jobs), "noop_per_s": median(noop)},
-        "jobs_per_s": jobs,
-        "noop_per_s": noop,
+        "runs": [share / ceiling for share, ceiling in zip(jobs_per_s, noop_per_s, strict=True)],
+        "medians": {"jobs_per_s": median(jobs_per_s), "noop_per_s": median(noop_per_s)},
+        "jobs_per_s": jobs_per_s,
+        "noop_per_s": noop_per_s,
+        "rings_left": [rate.rings_left for rate in jobs],
         "job_tokens": MESSAGES * MESSAGE_TOKENS,
         "concurrency": CONCURRENCY,
     }
-    return median(jobs) / median(noop), detail
+    return median(jobs_per_s) / median(noop_per_s), detail
 
 
 def _settings(servers: Servers) -> Settings:
@@ -64,7 +74,7 @@ def _settings(servers: Servers) -> Settings:
     )
 
 
-def _noops_per_s(servers: Servers, settings: Settings, folder: Path, count: int) -> float:
+def _noops_per_s(servers: Servers, settings: Settings, folder: Path, count: int) -> Rate:
     with servers.new_database() as url:
         refs = [
             JobRef(
@@ -75,7 +85,7 @@ def _noops_per_s(servers: Servers, settings: Settings, folder: Path, count: int)
         return _rate(replace(settings, database_url=SecretUrl(url)), folder, "noop", refs)
 
 
-def _jobs_per_s(servers: Servers, settings: Settings, folder: Path, count: int) -> float:
+def _jobs_per_s(servers: Servers, settings: Settings, folder: Path, count: int) -> Rate:
     with stage(servers, OPTIONS) as on:
         refs = [ref for number in range(count) for ref in _make_due(on, f"t{number}")]
         assert len(refs) == count, f"{len(refs)} jobs became due in {count} threads"
@@ -90,7 +100,7 @@ def _make_due(on: Stage, thread: str) -> Sequence[JobRef]:
     return on.memory.append(thread, messages, resource=RESOURCE).jobs
 
 
-def _rate(settings: Settings, folder: Path, mode: str, refs: Sequence[JobRef]) -> float:
+def _rate(settings: Settings, folder: Path, mode: str, refs: Sequence[JobRef]) -> Rate:
     """Rings first, then the worker: what it does per second once it is warm."""
     assert settings.redis_url is not None
     with redis_client(settings.redis_url.reveal()) as client:
@@ -104,8 +114,10 @@ def _rate(settings: Settings, folder: Path, mode: str, refs: Sequence[JobRef]) -
             what=f"{len(refs)} done by the worker; its log: {_end_of_log(report)}",
         )
         assert report.exists(), _end_of_log(report)
+        with redis_client(settings.redis_url.reveal()) as client:
+            left = int(client.llen(f"{KEY_PREFIX}{Queue.BUFFERING.value}"))
     found = json.loads(report.read_text())
-    return (len(refs) - WARM_UP) / float(found["seconds"])
+    return Rate((len(refs) - WARM_UP) / float(found["seconds"]), left)
 
 
 def _ring(redis_url: str, refs: Sequence[JobRef]) -> None:
