@@ -33,7 +33,7 @@ def test_windows_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not (tmp_path / ".om").exists()
 
 
-def test_package_imports_where_unix_modules_are_missing() -> None:
+def test_package_imports_where_unix_modules_are_missing(tmp_path: Path) -> None:
     script = """
 import sys
 sys.modules.update(dict.fromkeys(["fcntl", "pwd"]))
@@ -44,7 +44,7 @@ try:
 except EmbeddedUnavailable as error:
     print(attach(), error)
 """
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("None ")
     _assert_tells_what_to_do(done.stdout, "win32")
 
