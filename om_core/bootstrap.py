@@ -10,9 +10,11 @@ from om_core.config import choose_model, load_settings
 from om_core.domain.errors import SetupError
 from om_core.domain.policy import DEFAULT_MODEL
 from om_core.embedded import attach, start
+from om_core.llm.catalog import ModelPrice
 from om_core.llm.registry import ModelRegistry
 from om_core.memory import Memory
 from om_core.services.deps import Policies, Services, SilentDispatcher
+from om_core.services.limits import PER_MILLION, needed_prices
 from om_core.store.engine import PostgresStore
 from om_core.store.migrate import check_schema, upgrade
 from om_core.telemetry import get_logger
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from om_core.config import ModelChoice, Settings
     from om_core.domain.message import JsonObject, StoredMessage
+    from om_core.domain.policy import MemoryPolicy
     from om_core.embedded import EmbeddedServers
     from om_core.ports import JobDispatcher
 
@@ -96,14 +99,18 @@ def build_services(
 
     Raises:
         SchemaVersionError: the database was not migrated.
-        SetupError: `model_required`, and a key or a price is missing.
+        SetupError: `model_required`, and a key is missing; money is limited, and a price is missing.
     """
     counter = TiktokenCounter()
-    model = ModelRegistry(count_tokens=counter.count_text, api_base=settings.model_api_base)
+    model = ModelRegistry(
+        count_tokens=counter.count_text, api_base=settings.model_api_base, prices=_prices(settings.policy())
+    )
     choice = _choice(settings, located, model, required=model_required)
     if choice is not None and choice.notice:
         log.info(choice.notice)
     name = choice.name if choice is not None else settings.model or DEFAULT_MODEL
+    policies = Policies(dict(settings.options), default_model=name)
+    prices = needed_prices(policies.resolve(), model.price_of)
     store = PostgresStore(located.database_url, pool_size=pool_size or settings.pool_size)
     try:
         check_schema(store.engine)
@@ -116,10 +123,19 @@ def build_services(
         tokenizer=counter,
         model=model,
         extract=_extract,
-        policies=Policies(dict(settings.options), default_model=name),
+        policies=policies,
+        prices=prices,
         dispatcher=dispatcher or SilentDispatcher(),
         lease_s=settings.lease_s,
     )
+
+
+def _prices(policy: MemoryPolicy) -> dict[str, ModelPrice]:
+    """Configured prices, per token."""
+    return {
+        name: ModelPrice(input=price["input"] / PER_MILLION, output=price["output"] / PER_MILLION)
+        for name, price in policy.limits.prices.items()
+    }
 
 
 def _choice(settings: Settings, located: Located, model: ModelRegistry, *, required: bool) -> ModelChoice | None:

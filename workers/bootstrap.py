@@ -86,12 +86,16 @@ class WorkerRuntime:
         """What a task does: the rung job, or the best due one of its queue; the outcome of the first.
 
         Celery, once every slot was taken, looks for rings again only up to a second later. So while all others are
-        busy a slot that is free goes on with what waits in its queue; the rings for that find nothing to do.
+        busy a slot that is free goes on with what waits in its queue; the rings for that find nothing to do. It also
+        goes on after a job that took its tenant's last slot: rings for others of that tenant were in vain meanwhile.
         """
         first = outcome = self.run(queue, job_id)
-        while outcome is not None and self._runner.running >= self._slots - 1 and not self._stopping.is_set():
+        while outcome is not None and self._busy() and not self._stopping.is_set():
             outcome = self.run(queue, None)
         return first
+
+    def _busy(self) -> bool:
+        return self._runner.capped or self._runner.running >= self._slots - 1
 
     def run(self, queue: str, job_id: int | None) -> str | None:
         """One job: the rung one if it is due, or the best due one of the queue."""

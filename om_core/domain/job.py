@@ -113,6 +113,11 @@ class Job:
     error: JsonObject | None = None
     attempts: list[JsonObject] = field(default_factory=list)
     """The newest attempts that ended: number, outcome, tokens, cost, error."""
+    models: tuple[str, ...] = ()
+    """Which models it may call, in order."""
+    reserved_tokens: int = 0
+    reserved_usd: float = 0.0
+    """What the running attempt may take of the day's budgets; 0 where none is set."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0

@@ -141,6 +141,25 @@ class JobPolicy:
     max_expired_leases: int = 5
     backoff_base_s: float = 5.0
     backoff_cap_s: float = 300.0
+    breaker_failures: int = 5
+    """Outages of a model in a row, of all workers together, that open its breaker."""
+    breaker_base_s: float = 30.0
+    """How long it stays open first; twice as long after each probe that fails."""
+    breaker_cap_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsPolicy:
+    """Bounds on what background work may use at once and per day (UTC), of the whole installation (DESIGN 5)."""
+
+    in_flight: int = 256
+    """Running jobs of one tenant."""
+    tokens_per_day: JsonObject = field(default_factory=dict)
+    """Most tokens, in and out, by scope: `thread`, `resource`, `tenant`. A scope that is not there has no limit."""
+    usd_per_day: JsonObject = field(default_factory=dict)
+    """The same in US dollars."""
+    prices: JsonObject = field(default_factory=dict)
+    """US dollars per million tokens of models without a list price: {model: {"input": …, "output": …}}."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +180,7 @@ class MemoryPolicy:
     observation: ObservationPolicy = field(default_factory=ObservationPolicy)
     reflection: ReflectionPolicy = field(default_factory=ReflectionPolicy)
     job: JobPolicy = field(default_factory=JobPolicy)
+    limits: LimitsPolicy = field(default_factory=LimitsPolicy)
     enabled: bool = True
     share_token_budget: bool = False
     """One budget for messages and log: the threshold grows to message_tokens + observation_tokens less the log."""

@@ -10,7 +10,7 @@ from om_core.llm.litellm_model import LiteLlmModel
 from om_core.llm.names import is_offline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from threading import Event
 
     from om_core.llm.catalog import ModelPrice
@@ -25,6 +25,7 @@ class ModelRegistry:
         remote: adapter for every other model; default LiteLLM without an address of its own.
         api_base: address of an OpenAI-compatible server (`OM_MODEL_API_BASE`); ignored when `remote` is given.
         api_key: key for it; ignored when `remote` is given.
+        prices: of models without a list price, as for `LiteLlmModel`; ignored when `remote` is given.
     """
 
     def __init__(
@@ -34,10 +35,11 @@ class ModelRegistry:
         remote: LiteLlmModel | None = None,
         api_base: str | None = None,
         api_key: str | None = None,
+        prices: Mapping[str, ModelPrice] | None = None,
     ) -> None:
         self._count_tokens = count_tokens
         self._has_own_key = bool(api_base or api_key)
-        self._remote = remote or LiteLlmModel(api_base=api_base, api_key=api_key)
+        self._remote = remote or LiteLlmModel(api_base=api_base, api_key=api_key, prices=prices)
 
     @cached_property
     def _offline(self) -> LanguageModel:

@@ -11,6 +11,7 @@ from om_core.domain.message import JsonObject
 from om_core.domain.policy import (
     ExtractorSpec,
     JobPolicy,
+    LimitsPolicy,
     MemoryPolicy,
     ObservationPolicy,
     PhaseModel,
@@ -22,6 +23,7 @@ _NESTED: Final[dict[str, type]] = {
     "observation": ObservationPolicy,
     "reflection": ReflectionPolicy,
     "job": JobPolicy,
+    "limits": LimitsPolicy,
     "retrieval": RetrievalPolicy,
     "model": PhaseModel,
     "extract": ExtractorSpec,

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, cast
 from om_core.domain.errors import PolicyError
 from om_core.domain.policy import DEFAULT_MODEL, JobPolicy, MemoryPolicy, RetrievalPolicy, Scope
 from om_core.options import values
+from om_core.options.limits import resolve_limits
 from om_core.options.phases import resolve_observation, resolve_reflection
 from om_core.options.schema import OVERRIDES, Kind, Leaf, Options, normalise, option_value, table
 
@@ -45,6 +46,7 @@ def resolve_policy(
         observation=observation,
         reflection=resolve_reflection(tree, own, default_model, buffering=observation.buffer_tokens is not None),
         job=_job(tree.get("job", {})),
+        limits=resolve_limits(tree),
         enabled=values.flag(option_value(tree, "enabled"), "enabled"),
         share_token_budget=_share_token_budget(tree, buffering=observation.buffer_tokens is not None),
         temporal_markers=values.flag(option_value(tree, "temporal_markers"), "temporal_markers"),
@@ -64,11 +66,19 @@ def _job(job: Options) -> JobPolicy:
     if cap < base:
         value = option_value(tree, "job.backoff_base")
         raise PolicyError("job.backoff_base", value, f"a time of at most job.backoff_cap = {cap:g} s")
+    pause = values.duration(option_value(tree, "job.breaker_pause"), "job.breaker_pause")
+    longest = values.duration(option_value(tree, "job.breaker_longest_pause"), "job.breaker_longest_pause")
+    if longest < pause:
+        value = option_value(tree, "job.breaker_longest_pause")
+        raise PolicyError("job.breaker_longest_pause", value, f"a time of at least job.breaker_pause = {pause:g} s")
     return JobPolicy(
         max_failures=values.count(option_value(tree, "job.max_failures"), "job.max_failures"),
         max_expired_leases=values.count(option_value(tree, "job.max_expired_leases"), "job.max_expired_leases"),
         backoff_base_s=base,
         backoff_cap_s=cap,
+        breaker_failures=values.count(option_value(tree, "job.breaker_failures"), "job.breaker_failures"),
+        breaker_base_s=pause,
+        breaker_cap_s=longest,
     )
 
 

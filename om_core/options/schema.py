@@ -92,6 +92,15 @@ OPTIONS: Final[Tree] = MappingProxyType(
             "max_expired_leases": Leaf(Kind.NUMBER, 5),
             "backoff_base": Leaf(Kind.TIME, "5s"),
             "backoff_cap": Leaf(Kind.TIME, "5m"),
+            "breaker_failures": Leaf(Kind.NUMBER, 5),
+            "breaker_pause": Leaf(Kind.TIME, "30s"),
+            "breaker_longest_pause": Leaf(Kind.TIME, "10m"),
+        },
+        "limits": {
+            "in_flight": Leaf(Kind.NUMBER, 256),
+            "tokens_per_day": Leaf(Kind.OBJECT, keys=("thread", "resource", "tenant")),
+            "usd_per_day": Leaf(Kind.OBJECT, keys=("thread", "resource", "tenant")),
+            "prices": Leaf(Kind.OBJECT),
         },
     }
 )

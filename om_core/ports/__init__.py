@@ -18,7 +18,10 @@ from om_core.ports.models import (
     total_usage,
 )
 from om_core.ports.records import (
+    BreakerRow,
+    BudgetRow,
     ClaimedJob,
+    ClaimLimits,
     EventRow,
     FinishedJob,
     FoundKey,
@@ -40,6 +43,9 @@ from om_core.ports.records import (
 from om_core.ports.storage import Store, SystemStore, Transaction
 
 __all__ = [
+    "BreakerRow",
+    "BudgetRow",
+    "ClaimLimits",
     "ClaimedJob",
     "Clock",
     "EventRow",

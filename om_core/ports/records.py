@@ -107,6 +107,8 @@ class NewJob:
     chunk_id: int | None = None
     traceparent: str = ""
     """The span that makes the job due."""
+    models: tuple[str, ...] = ()
+    """Which models it may call, in order: while all their breakers are open it is not claimed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,51 @@ class ClaimedJob:
     job: Job
     thread: str
     now: datetime
+    capped: bool = False
+    """Its tenant may not run more at once: others of it may be due, and their rings were in vain."""
+    breakers: frozenset[str] = frozenset()
+    """Models that failed lately; all others are known to work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimLimits:
+    """What a claim has to keep to: running jobs of one tenant, and what its scopes may use per day."""
+
+    in_flight: int = 256
+    favour: int = 4
+    """From so many leases on, a ring no longer favours its own job over those of tenants that hold fewer."""
+    budgets: tuple[tuple[str, str, float], ...] = ()
+    """(scope, `tokens` or `usd`, limit)."""
+    prices: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """US dollars per input and per output token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerRow:
+    """A model's circuit breaker, shared by all workers: `closed`, `open` until a time, or `half_open`."""
+
+    model: str
+    state: str
+    failures: int
+    opened_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRow:
+    """One budget of a thread today (UTC): what was booked, what running jobs reserve, what its next job would take."""
+
+    scope: str
+    unit: str
+    limit: float
+    used: float
+    reserved: float
+    wanted: float
+
+    @property
+    def spent(self) -> bool:
+        """Whether the next job has to wait. The first of a day always fits."""
+        taken = self.used + self.reserved
+        return taken > 0 and taken + self.wanted > self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +247,8 @@ class FinishedJob:
     """What is saved of this attempt is of no use: the next one starts anew."""
     policy: JsonObject | None = None
     """The policy under which the next attempt runs, if it is not the job's own."""
+    models: tuple[str, ...] = ()
+    """The models of that policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from om_core.domain.chunk import Chunk, Reflection, ReflectionState
     from om_core.domain.job import Job, JobKind, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
+    from om_core.domain.policy import JobPolicy
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
     from om_core.ports.records import (
+        BreakerRow,
+        BudgetRow,
         ClaimedJob,
+        ClaimLimits,
         EventRow,
         FinishedJob,
         FoundKey,
@@ -181,6 +185,9 @@ class Jobs(Protocol):
 
     def live(self, thread_id: int, kind: JobKind) -> JobRef | None: ...
 
+    def running(self) -> int:
+        """How many jobs of the tenant are held by workers that are alive."""
+
     def guide(self, job_id: int, guidance: str) -> None:
         """Give a job that was asked for by hand a person's guidance."""
 
@@ -257,12 +264,41 @@ class Transaction(Protocol):
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         """Add to the day's usage."""
 
+    def budgets(
+        self, thread: ThreadState, kind: JobKind, models: tuple[str, ...], limits: ClaimLimits
+    ) -> tuple[BudgetRow, ...]:
+        """Today's budgets of a thread, against what its next job of this kind would take."""
+
 
 class SystemStore(Protocol):
     """Finding work and holding leases, across tenants; reads no content (DESIGN 3.2)."""
 
-    def claim(self, *, queue: str, owner: str, lease_s: float, job_id: int | None = None) -> ClaimedJob | None:
-        """Claim the job named, if it is due, else the best due job of the queue; raises its attempt."""
+    def claim(
+        self,
+        *,
+        queue: str,
+        owner: str,
+        lease_s: float,
+        job_id: int | None = None,
+        limits: ClaimLimits | None = None,
+    ) -> ClaimedJob | None:
+        """Claim the job named, if it is due and its tenant holds few leases, else the best due job of the queue:
+        waited for, then the tenant with fewest leases, then age. Raises its attempt and reserves its budget.
+
+        What a breaker or a budget refuses is put off, and the next best is tried.
+        """
+
+    def breaker_gate(self, model: str, job: Job) -> float | None:
+        """Seconds until the model may be asked again; None: this attempt may ask it now, perhaps as the probe."""
+
+    def breaker_failed(self, model: str, job: Job, policy: JobPolicy, *, after_s: float | None) -> str:
+        """Count an outage of the model; the breaker's state after it."""
+
+    def breaker_worked(self, model: str) -> bool:
+        """The model answered: close its breaker; whether there was anything to forget."""
+
+    def breakers(self) -> tuple[BreakerRow, ...]:
+        """The breakers of models that ever failed."""
 
     def renew(self, held: Mapping[int, int], *, owner: str, lease_s: float) -> frozenset[int]:
         """Renew leases of {job id: attempt}; the ids that are lost (another owner or attempt)."""
@@ -307,5 +343,8 @@ class Store(Protocol):
 
     def reading(self, tenant_id: str) -> AbstractContextManager[Transaction]:
         """One consistent read (repeatable read, read only)."""
+
+    def as_outage(self, error: BaseException) -> DatabaseOutageError | None:
+        """An error of the database itself, as one to wait out; None: it has another cause."""
 
     def close(self) -> None: ...

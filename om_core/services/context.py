@@ -20,6 +20,7 @@ from om_core.domain.job import JobKind
 from om_core.services.activate import activate
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
+from om_core.services.limits import may_wait
 from om_core.services.measure import prefix_share, timed, timed_async, waited
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ def _start_wait(services: Services, waiter: JobWaiter, state: _State, request: C
     if not _may_wait(state, request) or not services.store.system.workers(max_age_s=WORKER_SEEN_S):
         return None
     with services.store.transaction(state.tenant) as tx:
+        if not may_wait(tx, services, thread, state.policy):
+            return None
         if JobKind.OBSERVE not in state.snapshot.live_jobs:
             decide_again(tx, services, state.snapshot, tx.now())
         job = tx.jobs.await_observe(thread.id)

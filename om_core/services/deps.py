@@ -15,7 +15,7 @@ from om_core.domain.ttl import auto_ttl_s
 from om_core.options import policy_to_json, resolve_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from om_core.domain.job import JobRef
     from om_core.domain.message import JsonObject, StoredMessage
@@ -86,6 +86,8 @@ class Services:
     dispatcher: JobDispatcher = field(default_factory=SilentDispatcher)
     clock: Clock = field(default_factory=SystemClock)
     lease_s: float = 60.0
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """US dollars per input and output token of the models, where money is limited."""
     owner: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 

@@ -39,9 +39,16 @@ def new_jobs(services: Services, snapshot: Snapshot, policy: MemoryPolicy, actio
             policy=services.policies.as_json(policy),
             prompt_version=REFLECTOR_VERSION if action.kind is JobKind.REFLECT else OBSERVER_VERSION,
             traceparent=cause,
+            models=models_of(policy, action.kind),
         )
         for action in actions
     ]
+
+
+def models_of(policy: MemoryPolicy, kind: JobKind) -> tuple[str, ...]:
+    """Which models a job of this kind may call, in the order in which they are asked."""
+    phase = policy.reflection.model if kind is JobKind.REFLECT else policy.observation.model
+    return tuple(dict.fromkeys(name for _, name in phase.by_input_tokens)) or (phase.name, *phase.fallbacks)
 
 
 def target(kind: JobKind, *, thread_id: int, memory_id: int, chunk_id: int | None = None) -> str:

@@ -25,7 +25,7 @@ from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, NewJob
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services import events
-from om_core.services.enqueue import decide_again, target
+from om_core.services.enqueue import decide_again, models_of, target
 from om_core.services.observe import READ_LIMIT, store_chunk
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def record_failure(
     services: Services, tenant: str, job: Job, error: BaseException
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Write the verdict under the fence, with its event; an observe range with no failures left is halved or parked."""
+    error = services.store.as_outage(error) or error
     policy, result = _judged(services, job, error)
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(int(job.thread_id or 0))
@@ -100,7 +101,9 @@ def record_failure(
             return replace(result, outcome="lost"), ()
         if isinstance(error, SetupError) and not current.partial:
             # The setting may be corrected meanwhile: the next attempt runs under what applies by then.
-            result = replace(result, policy=services.policies.as_json(services.policies.of(memory)))
+            current_policy = services.policies.of(memory)
+            models = models_of(current_policy, job.kind)
+            result = replace(result, policy=services.policies.as_json(current_policy), models=models)
         return conclude(tx, services, current, thread, policy, result)
 
 
@@ -232,5 +235,6 @@ def _offer_rebuild(tx: Transaction, job: Job, thread: ThreadState, chunk: NewChu
         reason="parked",
         policy=job.policy,
         prompt_version=OBSERVER_VERSION,
+        models=models_of(policy_from_json(job.policy), JobKind.REBUILD),
     )
     tx.jobs.insert_discarded(rebuild, error)

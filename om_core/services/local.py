@@ -50,7 +50,9 @@ class LocalDispatcher:
     @staticmethod
     def _run(runner: JobRunner, job: JobRef) -> None:
         try:
-            runner.run(job.queue.value, job.id)
+            job_id: int | None = job.id
+            while runner.run(job.queue.value, job_id) is not None and runner.capped:
+                job_id = None  # rings of the same tenant were in vain while it had no slot
         except Exception as error:  # the claim failed: the sweep rings again
             log.warning("claim failed", **described(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from om_core import tracing
 from om_core.domain.errors import LostRaceError
 from om_core.domain.job import JobKind
 from om_core.services import measure
+from om_core.services.breaker import GuardedModel
 from om_core.services.failures import book_lost, record_failure
 from om_core.services.leases import LeaseKeeper
+from om_core.services.limits import claim_limits
 from om_core.services.observe import run_observe
 from om_core.services.rebuild import run_rebuild
 from om_core.services.reflect import run_reflect
@@ -21,11 +24,10 @@ from om_core.telemetry import described, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from threading import Event
 
-    from om_core.domain.job import Job, JobRef
-    from om_core.ports import FinishedJob
+    from om_core.domain.job import JobRef
+    from om_core.ports import ClaimedJob, FinishedJob
     from om_core.services.deps import Services
 
 log = get_logger("om.jobs")
@@ -42,6 +44,10 @@ class JobRunner:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._policy = services.policies.resolve()
+        self._limits = claim_limits(services)
+        self.capped = False
+        """Whether the newest claim took its tenant's last slot: rings of others may have been in vain."""
         self.leases = LeaseKeeper(services)
         self._lock = threading.Lock()
         self._running = 0
@@ -69,21 +75,23 @@ class JobRunner:
         try:
             services = self._services
             claimed = services.store.system.claim(
-                queue=queue, owner=services.owner, lease_s=services.lease_s, job_id=job_id
+                queue=queue, owner=services.owner, lease_s=services.lease_s, job_id=job_id, limits=self._limits
             )
-            return None if claimed is None else self._do(claimed.job, claimed.now)
+            self.capped = claimed is not None and claimed.capped
+            return None if claimed is None else self._do(claimed)
         finally:
             with self._lock:
                 self._running -= 1
                 self._idle.notify_all()
 
-    def _do(self, job: Job, now: datetime) -> str:
+    def _do(self, claimed: ClaimedJob) -> str:
+        job, now = claimed.job, claimed.now
         cancelled, started = self.leases.hold(job), perf_counter()
         measure.claimed(job, late_s=(now - (job.run_at or now)).total_seconds())
         bound = {"job": job.id, "kind": job.kind.value, "thread": job.thread, "attempt": job.attempt}
         with structlog.contextvars.bound_contextvars(**bound, cycle=job.cycle_id), tracing.job(job):
             try:
-                outcome = self._attempt(job, cancelled)
+                outcome = self._attempt(claimed, cancelled)
                 tracing.note_outcome(outcome)
             finally:
                 self.leases.release(job)
@@ -91,10 +99,11 @@ class JobRunner:
             log.info("job ended", outcome=outcome)
         return outcome
 
-    def _attempt(self, job: Job, cancelled: Event) -> str:
-        services = self._services
+    def _attempt(self, claimed: ClaimedJob, cancelled: Event) -> str:
+        services, job = self._services, claimed.job
+        guarded = GuardedModel(services.model, services.store.system, claimed, self._policy.job)
         try:
-            result, due = HANDLERS[job.kind](services, job.tenant_id, job, cancelled)
+            result, due = HANDLERS[job.kind](replace(services, model=guarded), job.tenant_id, job, cancelled)
         except Exception as error:  # every failure becomes a verdict in the jobs table: the one retry authority
             try:
                 if isinstance(error, LostRaceError):

@@ -8,6 +8,7 @@ from om_core.domain.activation import choose_prefix
 from om_core.domain.job import JobKind
 from om_core.domain.thresholds import decide
 from om_core.services.deps import utc_iso
+from om_core.services.limits import budget_json, budgets_of, held_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +45,12 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
         waiting = memory.buffered_generation
         reflection = tx.reflections.get(memory.id, waiting) if waiting else None
         jobs = tx.jobs.page(state=None, kind=None, thread_id=state.id, cursor=None, limit=20).items
-    policy = services.policies.of(memory)
+        policy = services.policies.of(memory)
+        budgets = budgets_of(tx, services, state, policy, JobKind.OBSERVE)
+        running = tx.jobs.running()
     workers = services.store.system.workers(max_age_s=WORKER_SEEN_S)
+    explained = _explained(snapshot, policy, jobs, workers, services)
+    breaker, held = held_back(services, policy, budgets, running=running)
     return {
         "recordId": str(memory.id),
         "threadId": state.external_id,
@@ -65,7 +70,10 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
                 },
             },
         },
-        **_explained(snapshot, policy, jobs, workers, services),
+        **explained,
+        "breaker": breaker,
+        "budget": budget_json(budgets),
+        "why_idle": {**explained["why_idle"], **held},
     }
 
 
@@ -121,8 +129,6 @@ def _explained(
         "live_jobs": sorted(kind.value for kind in snapshot.live_jobs),
         "last_error": None if failed is None else {"job": failed.id, **(failed.error or {})},
         "discarded_jobs": [job.id for job in jobs if job.state.value == "discarded"],
-        "breaker": "closed",
-        "budget": None,
         "omitted_positions": None,
         "open_calls": [call.call_id for call in thread.open_calls],
         "workers": len(workers),

@@ -168,6 +168,8 @@ def rescue(services: Services, tenant: str, job_id: int) -> bool:
             _, due = conclude(tx, services, job, thread, policy, result)
         else:
             tx.jobs.finish(job, result)
+            if job.reserved_tokens:  # what it spent is not known: all that it may have
+                tx.book_usage(thread, job.kind.value, str(next(iter(job.models), "")), result)
     lease_expired(job)
     services.dispatcher.ring(due)
     log.warning("lease expired", job=job_id, owner=job.lease_owner, attempt=job.attempt)
@@ -185,6 +187,8 @@ def _expired(job: Job, policy: MemoryPolicy) -> FinishedJob:
         retry_after_s=backoff_s(1, limits.backoff_base_s, limits.backoff_cap_s) if repeated else 0.0,
         failed=repeated,
         outcome="lease_expired",
+        input_tokens=job.reserved_tokens,
+        cost_usd=job.reserved_usd,
     )
 
 

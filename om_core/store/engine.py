@@ -14,11 +14,13 @@ from sqlalchemy import exc as sa_exc
 
 from om_core.domain.errors import SetupError
 from om_core.store.chunks import ChunkRows
+from om_core.store.claims import read_budgets
 from om_core.store.events import EventRows
 from om_core.store.jobs import JobRows
 from om_core.store.keys import KeyRows
 from om_core.store.memories import MemoryRows
 from om_core.store.messages import MessageRows
+from om_core.store.outages import as_outage
 from om_core.store.reflections import ReflectionRows
 from om_core.store.session import Session
 from om_core.store.system import SystemRows
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from om_core.domain.job import JobKind
     from om_core.domain.thread import ThreadState
-    from om_core.ports import FinishedJob
+    from om_core.ports import BudgetRow, ClaimLimits, FinishedJob
 
 APP_ROLE = "om_app"
 SYSTEM_ROLE = "om_system"
@@ -65,6 +68,11 @@ class PostgresTransaction:
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         book_usage(self._session, thread, kind, model, result)
+
+    def budgets(
+        self, thread: ThreadState, kind: JobKind, models: tuple[str, ...], limits: ClaimLimits
+    ) -> tuple[BudgetRow, ...]:
+        return read_budgets(self._session, thread, kind, models, limits)
 
 
 class PostgresStore:
@@ -124,6 +132,9 @@ class PostgresStore:
             raise
         with connection:
             yield connection
+
+    def as_outage(self, error: BaseException) -> DatabaseOutageError | None:
+        return as_outage(error)
 
     def close(self) -> None:
         self.engine.dispose()

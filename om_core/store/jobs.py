@@ -42,6 +42,7 @@ def job_params(job: NewJob) -> dict[str, Any]:
         "policy": job.policy,
         "prompt_version": job.prompt_version,
         "traceparent": job.traceparent,
+        "models": list(job.models),
     }
 
 
@@ -146,7 +147,7 @@ class JobRows:
         if result.drop_partial:
             values["partial"] = []
         if result.policy is not None:
-            values["policy"] = result.policy
+            values |= {"policy": result.policy, "models": list(result.models)}
         if result.state in FINAL:
             values |= {"finished_at": sa.func.clock_timestamp(), "partial": []}
         if result.narrowed_to is not None:
@@ -223,6 +224,13 @@ class JobRows:
             .limit(1)
         )
         return None if row is None else ref_from(row)
+
+    def running(self) -> int:
+        [(found,)] = self._session.hot(
+            "SELECT count(*) FROM jobs WHERE tenant_id = %s AND state = 'running' AND lease_expires_at > now()",
+            (self._session.tenant_id,),
+        )
+        return int(found)
 
     def guide(self, job_id: int, guidance: str) -> None:
         self._session.execute(

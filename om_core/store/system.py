@@ -5,11 +5,13 @@ Times are the database's; clocks of workers are never compared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from om_core.ports import ClaimedJob, WorkerRow
+from om_core.ports import ClaimedJob, ClaimLimits, WorkerRow
+from om_core.store.claims import CLAIM, breaker_failed, breaker_gate, breaker_worked, limits_json, read_breakers
 from om_core.store.gauges import read_gauges
 from om_core.store.keys import find_key
 from om_core.store.rows import job_from, moment, ref_from
@@ -17,24 +19,13 @@ from om_core.store.rows import job_from, moment, ref_from
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from om_core.domain.job import JobRef
-    from om_core.ports import FoundKey, SystemGauges
+    from om_core.domain.job import Job, JobRef
+    from om_core.domain.policy import JobPolicy
+    from om_core.ports import BreakerRow, FoundKey, SystemGauges
     from om_core.store.engine import PostgresStore
     from om_core.store.session import Session
 
-CLAIM = """
-UPDATE jobs SET state = 'running', attempt = attempt + 1, lease_owner = %s,
-       lease_expires_at = clock_timestamp() + %s * interval '1 second',
-       started_at = coalesce(started_at, clock_timestamp())
- WHERE (tenant_id, id) = (
-       SELECT tenant_id, id FROM jobs
-        WHERE {which} AND state IN ('available', 'retryable') AND run_at <= clock_timestamp()
-        ORDER BY awaited DESC, run_at LIMIT 1
-          FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING tenant_id, id
-"""
-CLAIM_RUNG = CLAIM.format(which="id = %s")
-CLAIM_BEST = CLAIM.format(which="queue = %s")
+DEFAULT_LIMITS: Final = limits_json(ClaimLimits())
 LOAD = "SELECT row_to_json(j), clock_timestamp() FROM jobs j WHERE tenant_id = %s AND id = %s"
 """Sent together with the change to the job's tenant: the system role sees no content."""
 
@@ -104,19 +95,49 @@ class SystemRows:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
+        self._after: dict[str, str] = {}
+        """Per queue, the tenant after which the next claim looks: each claim sees a window of them, in turn."""
 
     def _session(self) -> Any:
         return self._store.session("om_system", "")
 
-    def claim(self, *, queue: str, owner: str, lease_s: float, job_id: int | None = None) -> ClaimedJob | None:
+    def claim(
+        self,
+        *,
+        queue: str,
+        owner: str,
+        lease_s: float,
+        job_id: int | None = None,
+        limits: ClaimLimits | None = None,
+    ) -> ClaimedJob | None:
+        after = self._after.get(queue, "")
+        bound = DEFAULT_LIMITS if limits is None else limits_json(limits)
         with self._session() as session:
-            found = job_id is not None and session.hot(CLAIM_RUNG, (owner, lease_s, job_id))
-            found = found or session.hot(CLAIM_BEST, (owner, lease_s, queue))
-            if not found:
+            [(tenant_id, claimed_id, capped, then, failing)] = session.hot(
+                CLAIM, (queue, job_id, owner, lease_s, after, bound)
+            )
+            self._after[queue] = then
+            if tenant_id is None:
                 return None
-            [(tenant_id, claimed_id)] = found
             # What the job is about is read as the job's tenant: the system role sees no content.
-            return _load(session, tenant_id, claimed_id)
+            found = _load(session, tenant_id, claimed_id)
+        return replace(found, capped=capped, breakers=frozenset(failing or ()))
+
+    def breaker_gate(self, model: str, job: Job) -> float | None:
+        with self._session() as session:
+            return breaker_gate(session, model, job)
+
+    def breaker_failed(self, model: str, job: Job, policy: JobPolicy, *, after_s: float | None) -> str:
+        with self._session() as session:
+            return breaker_failed(session, model, job, policy, after_s)
+
+    def breaker_worked(self, model: str) -> bool:
+        with self._session() as session:
+            return breaker_worked(session, model)
+
+    def breakers(self) -> tuple[BreakerRow, ...]:
+        with self._session() as session:
+            return read_breakers(session)
 
     def renew(self, held: Mapping[int, int], *, owner: str, lease_s: float) -> frozenset[int]:
         if not held:

@@ -255,6 +255,9 @@ jobs = sa.Table(
     count("output_tokens"),
     sa.Column("cost_usd", sa.Numeric(16, 8), nullable=False, server_default=sa.text("0")),
     json_column("attempts", "'[]'"),
+    sa.Column("models", ARRAY(sa.Text), nullable=False, server_default=sa.text("'{}'")),
+    count("reserved_tokens"),
+    sa.Column("reserved_usd", sa.Numeric(16, 8), nullable=False, server_default=sa.text("0")),
     time("created_at", now=True),
     time("started_at"),
     time("finished_at"),
@@ -279,6 +282,14 @@ sa.Index(
     "jobs_due_idx",
     jobs.c.queue,
     jobs.c.awaited.desc(),
+    jobs.c.run_at,
+    postgresql_where=sa.text("state IN ('available', 'retryable')"),
+)
+sa.Index(
+    "jobs_due_tenant_idx",
+    jobs.c.queue,
+    jobs.c.tenant_id,
+    jobs.c.awaited,
     jobs.c.run_at,
     postgresql_where=sa.text("state IN ('available', 'retryable')"),
 )

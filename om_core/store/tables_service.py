@@ -42,6 +42,37 @@ usage = sa.Table(
     sa.PrimaryKeyConstraint("tenant_id", "day", "thread_id", "kind", "model"),
 )
 
+spending = sa.Table(
+    "spending",
+    metadata,
+    # Today's sums of a tenant (scope_key '') and of each resource, for budgets: `usage` has a row per thread.
+    tenant_column(),
+    sa.Column("day", sa.Date, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("scope_key", sa.Text, nullable=False),
+    count("tokens"),
+    sa.Column("cost_usd", sa.Numeric(16, 8), nullable=False, server_default=sa.text("0")),
+    sa.PrimaryKeyConstraint("tenant_id", "day", "scope", "scope_key"),
+    one_of("scope", "resource", "tenant"),
+    postgresql_with={"fillfactor": "50"},
+)
+
+breakers = sa.Table(
+    "breakers",
+    metadata,
+    # Of no tenant: one row per model that ever failed, shared by all workers (DESIGN 5).
+    sa.Column("model", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False, server_default=sa.text("'closed'")),
+    count("failures"),
+    count("openings"),
+    time("opened_until"),
+    sa.Column("probe_job", sa.BigInteger),
+    sa.Column("probe_attempt", sa.BigInteger),
+    time("updated_at", now=True),
+    one_of("state", "closed", "open", "half_open"),
+    sa.CheckConstraint("(state = 'closed') = (opened_until IS NULL)", name="opened"),
+)
+
 workers = sa.Table(
     "workers",
     metadata,

@@ -69,6 +69,12 @@ def raw_session(store: Store) -> AbstractContextManager[Session]:
     return store.session("om_app", "default")
 
 
+def system_session(store: Store) -> AbstractContextManager[Session]:
+    """A transaction as the system role, which belongs to no tenant."""
+    assert isinstance(store, PostgresStore)
+    return store.session("om_system", "")
+
+
 @pytest.fixture
 def services_with(store: PostgresStore) -> Callable[..., Services]:
     """Services with other options or adapters: `services_with(options, model=…)`."""

@@ -58,6 +58,34 @@ CREATE TABLE usage (
 );
 
 
+CREATE TABLE spending (
+    tenant_id TEXT NOT NULL,
+    day DATE NOT NULL,
+    scope TEXT NOT NULL,
+    scope_key TEXT NOT NULL,
+    tokens BIGINT DEFAULT 0 NOT NULL,
+    cost_usd NUMERIC(16, 8) DEFAULT 0 NOT NULL,
+    CONSTRAINT spending_pkey PRIMARY KEY (tenant_id, day, scope, scope_key),
+    CONSTRAINT spending_scope_check CHECK (scope IN ('resource', 'tenant'))
+)
+ WITH (fillfactor = 50);
+
+
+CREATE TABLE breakers (
+    model TEXT NOT NULL,
+    state TEXT DEFAULT 'closed' NOT NULL,
+    failures BIGINT DEFAULT 0 NOT NULL,
+    openings BIGINT DEFAULT 0 NOT NULL,
+    opened_until TIMESTAMP WITH TIME ZONE,
+    probe_job BIGINT,
+    probe_attempt BIGINT,
+    updated_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT breakers_pkey PRIMARY KEY (model),
+    CONSTRAINT breakers_state_check CHECK (state IN ('closed', 'open', 'half_open')),
+    CONSTRAINT breakers_opened_check CHECK ((state = 'closed') = (opened_until IS NULL))
+);
+
+
 CREATE TABLE workers (
     name TEXT NOT NULL,
     queues TEXT[] NOT NULL,
@@ -296,6 +324,9 @@ CREATE TABLE jobs (
     output_tokens BIGINT DEFAULT 0 NOT NULL,
     cost_usd NUMERIC(16, 8) DEFAULT 0 NOT NULL,
     attempts JSON DEFAULT '[]' NOT NULL,
+    models TEXT[] DEFAULT '{}' NOT NULL,
+    reserved_tokens BIGINT DEFAULT 0 NOT NULL,
+    reserved_usd NUMERIC(16, 8) DEFAULT 0 NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     started_at TIMESTAMP WITH TIME ZONE,
     finished_at TIMESTAMP WITH TIME ZONE,
@@ -312,6 +343,7 @@ CREATE TABLE jobs (
  WITH (fillfactor = 70);
 
 CREATE INDEX jobs_due_idx ON jobs (queue, awaited DESC, run_at) WHERE state IN ('available', 'retryable');
+CREATE INDEX jobs_due_tenant_idx ON jobs (queue, tenant_id, awaited, run_at) WHERE state IN ('available', 'retryable');
 CREATE INDEX jobs_discarded_idx ON jobs (kind) WHERE state = 'discarded';
 CREATE INDEX jobs_id_idx ON jobs (id);
 CREATE INDEX jobs_lease_idx ON jobs (lease_expires_at) WHERE state = 'running';

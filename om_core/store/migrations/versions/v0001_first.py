@@ -17,7 +17,7 @@ SQL = Path(__file__).parents[1] / "sql"
 def upgrade() -> None:
     """Create everything."""
     driver = op.get_bind().connection.cursor()
-    for name in ("tables_v1.sql", "roles_v1.sql", "hot_v1.sql"):
+    for name in ("tables_v1.sql", "roles_v1.sql", "hot_v1.sql", "claim_v1.sql"):
         driver.execute((SQL / name).read_text(encoding="utf-8"))
 
 
