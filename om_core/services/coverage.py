@@ -1,47 +1,42 @@
-"""Coverage (DESIGN 2.1), read back from the database: every message is raw or covered by exactly one chunk.
+"""Coverage and the other invariants (DESIGN 2), read back from the database.
 
-`audit` compares rows with what they claim and knows no database, so each finding can be provoked in a test.
-`check_coverage` reads one thread as it stands and audits it together with the context that an agent would get.
+`check_coverage` reads one thread as it stands and audits it together with the context that an agent would get;
+`examine` adds what is kept of its jobs, events and reflections. The rules are in `domain.invariants`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.assemble import assemble
-from om_core.domain.chunk import ChunkState
 from om_core.domain.context import ContextInput
-from om_core.domain.message import Role
-from om_core.domain.pairs import is_visible
+from om_core.domain.invariant_events import EventFact, JobFact
+from om_core.domain.invariants import (
+    Marks,
+    Material,
+    Violation,
+    doubly_covered,
+    miscounted,
+    misplaced,
+    uncovered,
+    violations,
+)
 from om_core.services.context import find_snapshot, raw_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from om_core.domain.chunk import Chunk, Reflection
+    from om_core.domain.chunk import Chunk
     from om_core.domain.message import StoredMessage
-    from om_core.domain.thread import Snapshot, ThreadState
-    from om_core.ports import Transaction
+    from om_core.domain.thread import Snapshot
+    from om_core.ports import EventRow, Transaction
     from om_core.services.deps import Services
 
 PAGE = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
-    """One thread as the database holds it: rows by seq, its chunks, the log's chunks of its memory, and the seqs that
-    a context shows raw (`shown_from_seq` is the trim that this context applies; 0: none).
-    """
-
-    snapshot: Snapshot
-    messages: tuple[StoredMessage, ...]
-    chunks: tuple[Chunk, ...]
-    log: tuple[Chunk, ...]
-    reflection: Reflection | None
-    shown: frozenset[int]
-    shown_from_seq: int = 0
+MOST_EVENTS = 10_000
+MOST_KEPT = 1_000
+"""Events, jobs and generations looked at: the newest of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,93 +75,62 @@ def check_coverage(services: Services, tenant: str, thread: str, resource: str |
         NotFoundError, AmbiguousThreadError: no such thread, or several and no resource given.
     """
     with services.store.reading(tenant) as tx:
-        return audit(_read(tx, services, thread, resource))
+        return audit(_read(tx, services, find_snapshot(tx, thread, resource)))
+
+
+def examine(
+    services: Services, tenant: str, thread_id: int, *, previous: Marks | None = None
+) -> tuple[tuple[Violation, ...], Marks]:
+    """Every invariant of one thread, from one consistent read, and the marks that the next look is to compare with.
+
+    Raises:
+        NotFoundError: no such thread.
+    """
+    with services.store.reading(tenant) as tx:
+        snapshot = tx.memories.snapshot(thread_id)
+        material = replace(_with_work(tx, services, _read(tx, services, snapshot)), previous=previous)
+    return violations(material), Marks.of(snapshot)
+
+
+def _with_work(tx: Transaction, services: Services, material: Material) -> Material:
+    """The same with what is kept of jobs, events and reflections. Another thread of the memory may have caused them,
+    so in resource scope jobs of reflections may be unknown; they are given the benefit of the doubt.
+    """
+    snapshot = material.snapshot
+    thread, memory = snapshot.thread, snapshot.memory
+    jobs = tx.jobs.page(state=None, kind=None, thread_id=thread.id, cursor=None, limit=MOST_KEPT).items
+    events = tx.events.after(thread_id=thread.id, resource_id=None, last_id=None, limit=MOST_EVENTS)
+    return replace(
+        material,
+        reflections=tx.reflections.page(memory.id, cursor=None, limit=MOST_KEPT).items,
+        policy=services.policies.of(memory),
+        now=tx.now(),
+        jobs=tuple(JobFact(id=job.id, state=job.state, attempt=job.attempt) for job in jobs),
+        events=tuple(map(_fact, events)),
+    )
+
+
+def _fact(event: EventRow) -> EventFact:
+    return EventFact(
+        type=event.type.removeprefix("data-om-"),
+        cycle_id=str(event.payload.get("cycleId", "")),
+        operation=str(event.payload.get("operationType", "")),
+    )
 
 
 def audit(material: Material) -> Coverage:
     """Compare the rows with what cursors, ranges and counters claim."""
-    thread = material.snapshot.thread
-    times = Counter(seq for chunk in material.chunks for seq in range(chunk.from_seq, chunk.to_seq + 1))
     return Coverage(
-        thread=thread.external_id,
+        thread=material.snapshot.thread.external_id,
         messages=sum(not row.removed for row in material.messages),
         chunks=len(material.chunks),
-        uncovered=tuple(_uncovered(material, times)),
-        doubly_covered=tuple(sorted(seq for seq, count in times.items() if count > 1)),
-        misfits=(*_misplaced(material), *_miscounted(material)),
+        uncovered=uncovered(material),
+        doubly_covered=doubly_covered(material),
+        misfits=(*misplaced(material), *miscounted(material)),
     )
 
 
-def _uncovered(material: Material, times: Collection[int]) -> Iterator[int]:
-    """Live messages without a chunk at or below the cursors, and those above `observed_seq` that no context shows."""
-    thread = material.snapshot.thread
-    # What the cap leaves out is the one named exception (DESIGN 6.5): it is observed later.
-    raw_from = max(thread.observed_seq + 1, material.shown_from_seq)
-    for row in material.messages:
-        if row.removed:
-            continue
-        lost = row.seq <= thread.buffered_seq and row.seq not in times
-        unseen = row.seq >= raw_from and _is_rendered(row) and row.seq not in material.shown
-        if lost or unseen:
-            yield row.seq
-
-
-def _is_rendered(row: StoredMessage) -> bool:
-    """Whether a context shows the row at all (DESIGN 6.11)."""
-    return row.role is not Role.SYSTEM and any(is_visible(part) for part in row.parts)
-
-
-def _misplaced(material: Material) -> Iterator[str]:
-    """Rows and chunks that contradict the cursors."""
-    thread = material.snapshot.thread
-    seqs = {row.seq for row in material.messages}
-    missing = thread.head_seq - len(seqs & set(range(1, thread.head_seq + 1)))
-    if missing:
-        yield f"{missing} of {thread.head_seq} rows are missing"
-    if beyond := [seq for seq in seqs if seq > thread.head_seq]:
-        yield f"rows above head_seq {thread.head_seq}: {sorted(beyond)[:5]}"
-    for chunk in material.chunks:
-        active = chunk.state is ChunkState.ACTIVE
-        if chunk.to_seq > thread.buffered_seq:
-            yield f"chunk {chunk.id} ends at {chunk.to_seq}, above buffered_seq {thread.buffered_seq}"
-        if active != (chunk.to_seq <= thread.observed_seq):
-            yield f"chunk {chunk.id} ({chunk.state}) ends at {chunk.to_seq}, observed_seq is {thread.observed_seq}"
-
-
-def _miscounted(material: Material) -> Iterator[str]:
-    """Counters that differ from what they count."""
-    thread, memory = material.snapshot.thread, material.snapshot.memory
-    log = sum(chunk.tokens for chunk in material.log)
-    base = material.reflection.tokens if material.reflection else 0
-    stale = {
-        seq
-        for chunk in material.chunks
-        if chunk.stale and chunk.state is ChunkState.ACTIVE
-        for seq in range(chunk.from_seq, chunk.to_seq + 1)
-    }
-    expected = (
-        ("pending_tokens", thread.pending_tokens, _tokens_above(material, thread.observed_seq)),
-        ("unbuffered_tokens", thread.unbuffered_tokens, _tokens_above(material, thread.buffered_seq)),
-        ("held_tokens", thread.held_tokens, _tokens_above(material, _held_from(thread))),
-        ("stale_tokens", thread.stale_tokens, sum(row.tokens for row in material.messages if row.seq in stale)),
-        ("log_tokens", memory.log_tokens, base + log),
-        ("base_tokens", memory.base_tokens, base),
-    )
-    for name, stored, counted in expected:
-        if stored != counted:
-            yield f"{name} is {stored}, counted {counted}"
-
-
-def _held_from(thread: ThreadState) -> int:
-    return max(thread.cut_seq, thread.buffered_seq)
-
-
-def _tokens_above(material: Material, seq: int) -> int:
-    return sum(row.tokens for row in material.messages if row.seq > seq and not row.removed)
-
-
-def _read(tx: Transaction, services: Services, thread: str, resource: str | None) -> Material:
-    snapshot = find_snapshot(tx, thread, resource)
+def _read(tx: Transaction, services: Services, snapshot: Snapshot) -> Material:
     state, memory = snapshot.thread, snapshot.memory
     rows = tuple(_rows(tx, state.id))
     chunks = tuple(_chunks(tx, state.id))
