@@ -75,6 +75,12 @@ class RetryLaterError(OmError):
         self.after_s = after_s
 
 
+class DatabaseOutageError(RetryLaterError):
+    """The database could not do its part: it was away, full, locked or late. Nobody's input is the cause."""
+
+    code = "database"
+
+
 class GiveUpError(OmError):
     """This input cannot be processed by this model, however often it is tried."""
 
