@@ -1,9 +1,13 @@
 """What every test may use. Fixtures of one kind of test live in the conftest of its folder."""
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from om_core.telemetry import HANDLER
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -18,3 +22,13 @@ def data_dir() -> Path:
     if os.environ.get("CI", "").lower() in {"1", "true"}:
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Leave logging as it was: processes configure it once, tests of them would configure it for all others."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.handlers = [handler for handler in root.handlers if handler.get_name() != HANDLER]
+    root.setLevel(level)
