@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 import pytest
 
 from om_core.domain.chunk import Chunk, ChunkKind, ChunkState
+from om_core.domain.invariants import Material
 from om_core.domain.message import Message, Reasoning, Role, StoredMessage, Text
 from om_core.domain.thread import MemoryState, Snapshot, ThreadState
-from om_core.services.coverage import Material, audit
+from om_core.services.coverage import audit
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
