@@ -19,6 +19,7 @@ from om_core.bootstrap import build_services, find_dispatcher
 from om_core.domain.errors import SetupError
 from om_core.scrape import serve_metrics
 from om_core.services.audit import audit
+from om_core.services.prune import EVENTS_DAYS, JOBS_DAYS, prune
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
 from om_core.telemetry import get_logger
@@ -47,6 +48,7 @@ class WorkerRuntime:
         slots: jobs at a time.
         sweep_s: mean seconds between two sweeps.
         shutdown_s: how long running jobs may take to finish after SIGTERM.
+        retention_days: how long finished jobs, and events, are kept.
         on_stop: called once the jobs have ended, before connections are closed.
     """
 
@@ -59,9 +61,11 @@ class WorkerRuntime:
         slots: int,
         sweep_s: float,
         shutdown_s: float,
+        retention_days: tuple[int, int] = (JOBS_DAYS, EVENTS_DAYS),
         on_stop: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
+        self._retention_days = retention_days
         self._on_stop = on_stop
         self._services = services
         self._shutdown_s = shutdown_s
@@ -106,6 +110,13 @@ class WorkerRuntime:
         result = audit(self._services, stopped=self._stopping.is_set)
         log.info("audit ended", looked_at=result.looked_at, repaired=result.repaired)
         return f"{result.repaired} of {result.looked_at} threads repaired"
+
+    def prune(self) -> str:
+        """Delete finished jobs and events past their time; how many, for Flower. Ends early when the worker stops."""
+        jobs_days, events_days = self._retention_days
+        result = prune(self._services, jobs_days=jobs_days, events_days=events_days, stopped=self._stopping.is_set)
+        log.info("prune ended", jobs=result.jobs, events=result.events)
+        return f"{result.jobs} jobs and {result.events} events deleted"
 
     def begin_stop(self, *, hurry: bool = False) -> None:
         """Claim nothing more; end when the running jobs have (`hurry`: cancel them). Returns at once, signal-safe."""
@@ -181,6 +192,7 @@ def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str]
         slots=slots,
         sweep_s=settings.sweep_s,
         shutdown_s=settings.shutdown_s,
+        retention_days=(settings.retention_days, settings.event_retention_days),
         on_stop=close_metrics,
     )
 

@@ -12,12 +12,18 @@ if TYPE_CHECKING:
 
 AUDIT: Final = "om.audit"
 AUDIT_S: Final = 600.0
+PRUNE: Final = "om.prune"
+PRUNE_S: Final = 3600.0
 
 
 def beat_schedule() -> dict[str, dict[str, Any]]:
     """What beat rings, and how often. A ring that waited for a whole period is dropped: the next one is there."""
-    options = {"queue": Queue.MAINTENANCE.value, "expires": AUDIT_S, "ignore_result": True}
-    return {"audit": {"task": AUDIT, "schedule": AUDIT_S, "options": options}}
+    tasks = {"audit": (AUDIT, AUDIT_S), "prune": (PRUNE, PRUNE_S)}
+    options = {"queue": Queue.MAINTENANCE.value, "ignore_result": True}
+    return {
+        name: {"task": task, "schedule": period_s, "options": {**options, "expires": period_s}}
+        for name, (task, period_s) in tasks.items()
+    }
 
 
 def serve(app: Celery) -> None:

@@ -44,6 +44,10 @@ class _Installed:
         """For beat's task."""
         return "not running" if self._runtime is None else self._runtime.audit()
 
+    def prune(self) -> str:
+        """For beat's task."""
+        return "not running" if self._runtime is None else self._runtime.prune()
+
     def configure_logs(self, **_: Any) -> None:
         """`setup_logging`: connecting to it keeps Celery from installing handlers of its own."""
         configure_logging(self._settings.log_level, self._settings.log_format)
@@ -78,7 +82,7 @@ class _Installed:
 def install(app: Celery, settings: Settings, located: Located, runtime: WorkerRuntime | None = None) -> None:
     """Make the application a worker's: tasks, and a runtime that starts and stops with Celery's worker."""
     installed = _Installed(settings, located, runtime)
-    register(app, installed.run, installed.audit)
+    register(app, installed.run, installed.audit, installed.prune)
     signals.setup_logging.connect(installed.configure_logs, weak=False)
     signals.worker_init.connect(installed.start, weak=False)
     signals.worker_shutting_down.connect(installed.begin_stop, weak=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from om_core.domain.job import JobKind
-from workers.schedule import AUDIT
+from workers.schedule import AUDIT, PRUNE
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -17,8 +17,8 @@ RunJob: TypeAlias = Callable[[str, int], str | None]
 TASK_OF: Final = {kind: f"om.{kind.value}" for kind in JobKind}
 
 
-def register(app: Celery, run: RunJob, audit: Callable[[], str]) -> None:
-    """Give the application one task per kind of job, all done by `run`, and the audit that beat rings."""
+def register(app: Celery, run: RunJob, audit: Callable[[], str], prune: Callable[[], str]) -> None:
+    """Give the application one task per kind of job, all done by `run`, and those that beat rings."""
     for name in TASK_OF.values():
         _register(app, name, run)
 
@@ -26,6 +26,11 @@ def register(app: Celery, run: RunJob, audit: Callable[[], str]) -> None:
     def ring() -> str:
         """Look for work that nobody would come for."""
         return audit()
+
+    @app.task(name=PRUNE, ignore_result=True, shared=False)
+    def clean() -> str:
+        """Delete what is past its time."""
+        return prune()
 
 
 def _register(app: Celery, name: str, run: RunJob) -> None:

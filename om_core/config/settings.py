@@ -42,6 +42,7 @@ _FORMAT: Final = Rule("json or console")
 _FOLDER: Final = Rule("a folder")
 _HOST: Final = Rule("an address or host name to listen on", {"pattern": r"^[^\s\x00-\x1f\x7f]{1,256}$"})
 _LOGIN: Final = Rule("user:password")
+_DAYS: Final = Rule("a whole number of days from 1 to 3650", {"ge": 1, "le": 3650})
 _POOL: Final = Rule("a number of database connections from 1 to 1000", {"ge": 1, "le": 1000})
 
 
@@ -63,6 +64,9 @@ class Settings:
     worker_concurrency: Annotated[int, _THREADS] = 64
     shutdown_s: Annotated[float, _SECONDS] = 25.0
     """How long a worker lets running jobs finish after SIGTERM; it exits at most 5 s later."""
+    retention_days: Annotated[int, _DAYS] = 30
+    """How long jobs are kept after they finished; live and discarded ones stay."""
+    event_retention_days: Annotated[int, _DAYS] = 7
     tenant: Annotated[str, _TENANT] = "default"
     log_level: Annotated[Literal["debug", "info", "warning", "error", "critical"], _LEVEL] = "info"
     log_format: Annotated[Literal["json", "console"], _FORMAT] = "console"

@@ -269,6 +269,12 @@ class Transaction(Protocol):
     ) -> tuple[BudgetRow, ...]:
         """Today's budgets of a thread, against what its next job of this kind would take."""
 
+    def prune_jobs(self, days: int, *, limit: int) -> int:
+        """Delete jobs that finished longer ago and cannot be redriven, among the oldest; how many."""
+
+    def prune_events(self, days: int, *, limit: int) -> int:
+        """Delete events written longer ago, among the oldest; how many."""
+
 
 class SystemStore(Protocol):
     """Finding work and holding leases, across tenants; reads no content (DESIGN 3.2)."""
@@ -319,6 +325,9 @@ class SystemStore(Protocol):
 
     def key(self, digest: bytes) -> FoundKey | None:
         """Whose key has this hash, if it is neither revoked nor expired."""
+
+    def tenants(self, after: str, *, limit: int) -> tuple[str, ...]:
+        """Tenants that have threads, in order, above one."""
 
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]: ...
 

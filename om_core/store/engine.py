@@ -22,6 +22,7 @@ from om_core.store.memories import MemoryRows
 from om_core.store.messages import MessageRows
 from om_core.store.outages import as_outage
 from om_core.store.reflections import ReflectionRows
+from om_core.store.retention import prune_events, prune_jobs
 from om_core.store.session import Session
 from om_core.store.system import SystemRows
 from om_core.store.threads import ThreadRows
@@ -73,6 +74,12 @@ class PostgresTransaction:
         self, thread: ThreadState, kind: JobKind, models: tuple[str, ...], limits: ClaimLimits
     ) -> tuple[BudgetRow, ...]:
         return read_budgets(self._session, thread, kind, models, limits)
+
+    def prune_jobs(self, days: int, *, limit: int) -> int:
+        return prune_jobs(self._session, days, limit=limit)
+
+    def prune_events(self, days: int, *, limit: int) -> int:
+        return prune_events(self._session, days, limit=limit)
 
 
 class PostgresStore:

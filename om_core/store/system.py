@@ -14,6 +14,7 @@ from om_core.ports import ClaimedJob, ClaimLimits, WorkerRow
 from om_core.store.claims import CLAIM, breaker_failed, breaker_gate, breaker_worked, limits_json, read_breakers
 from om_core.store.gauges import read_gauges
 from om_core.store.keys import find_key
+from om_core.store.retention import tenants
 from om_core.store.rows import job_from, moment, ref_from
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ class SystemRows:
     def key(self, digest: bytes) -> FoundKey | None:
         with self._session() as session:
             return find_key(session, digest)
+
+    def tenants(self, after: str, *, limit: int) -> tuple[str, ...]:
+        with self._session() as session:
+            return tenants(session, after, limit=limit)
 
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]:
         with self._session() as session:

@@ -122,5 +122,5 @@ def test_beat_rings_the_audit_and_a_worker_repairs(settings: Settings, small: Se
 def test_every_scheduled_task_exists_and_goes_to_a_queue_of_ours():
     app = build_app("redis://127.0.0.1:1/0")
 
-    assert {entry["task"] for entry in beat_schedule().values()} == {"om.audit"}
+    assert {entry["task"] for entry in beat_schedule().values()} == {"om.audit", "om.prune"}
     assert {entry["options"]["queue"] for entry in beat_schedule().values()} <= set(app.amqp.queues)

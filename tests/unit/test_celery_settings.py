@@ -78,10 +78,12 @@ def test_the_queues_are_direct_and_the_default_is_one_of_them():
 
 def test_each_kind_of_job_has_a_task_without_result_and_retry():
     app = build_app(URL)
-    register(app, lambda queue, job: "ok", lambda: "ok")
+    register(app, lambda queue, job: "ok", lambda: "ok", lambda: "ok")
     ours = {name: task for name, task in app.tasks.items() if name.startswith("om.")}
 
-    assert set(ours) == {"om.audit", *(f"om.{kind.value}" for kind in JobKind)} == {"om.audit", *TASK_OF.values()}
+    kinds = {f"om.{kind.value}" for kind in JobKind}
+    assert set(ours) == {"om.audit", "om.prune", *kinds}
+    assert kinds == set(TASK_OF.values())
     assert all(
         task.ignore_result and not task.acks_late and not getattr(task, "autoretry_for", ()) for task in ours.values()
     )
