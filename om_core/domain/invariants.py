@@ -17,7 +17,8 @@ from om_core.domain.cuts import holds_cut
 from om_core.domain.invariant_events import EventFact, JobFact, unfounded_events
 from om_core.domain.message import Role
 from om_core.domain.pairs import is_visible
-from om_core.domain.thresholds import decide
+from om_core.domain.thresholds import decide, next_wake
+from om_core.domain.ttl import auto_ttl_s
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -276,7 +277,9 @@ def _stranded(material: Material) -> Iterator[str]:
     thread = material.snapshot.thread
     for action in decide(material.snapshot, policy, now).actions:
         yield f"{action.kind} is due ({action.reason}), without a job"
-    if thread.pending_tokens and thread.idle_due_at is None:
+    ttl = policy.observation.activate_after_idle_s
+    wake = next_wake(thread, policy, auto_ttl_s(thread.last_model) if ttl == "auto" else ttl)
+    if wake is not None and thread.idle_due_at is None:
         yield f"{thread.pending_tokens} tokens are pending, and no sweep will look"
     if thread.cut_seq < thread.head_seq and not _held(thread, policy, now):
         yield f"cut_seq is {thread.cut_seq} of {thread.head_seq}, and no open call holds it"

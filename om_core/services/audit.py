@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from om_core.domain.thresholds import next_wake
+from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
 from om_core.telemetry import get_logger
 
@@ -55,8 +57,12 @@ def repair(services: Services, tenant: str, thread_id: int) -> bool:
         if thread is None or thread.pending_tokens == 0:
             return False
         now = tx.now()
-        jobs: tuple[JobRef, ...] = decide_again(tx, services, tx.memories.snapshot(thread_id), now)
-        sleeping = thread.idle_due_at is None
+        snapshot = tx.memories.snapshot(thread_id)
+        jobs: tuple[JobRef, ...] = decide_again(tx, services, snapshot, now)
+        policy = services.policies.of(snapshot.memory)
+        ttl = ttl_seconds(policy.observation.activate_after_idle_s, thread.last_model)
+        # Where everything is buffered and no idle time activates it, there is no time at which to look.
+        sleeping = thread.idle_due_at is None and next_wake(thread, policy, ttl) is not None
         if sleeping:
             tx.threads.update(thread_id, idle_due_at=now)  # the sweep then works out the right time
     services.dispatcher.ring(jobs)

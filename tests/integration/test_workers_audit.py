@@ -69,6 +69,16 @@ def test_a_thread_that_no_sweep_would_wake_gets_its_time_back(small: Services):
     assert [tenant for tenant, _ in small.store.system.idle_threads(limit=10)] == ["default"]
 
 
+def test_a_thread_that_time_does_not_change_is_no_fault(small: Services):
+    append(small, "t")
+    run(
+        small, "UPDATE threads SET idle_due_at = NULL, unbuffered_tokens = 0, held_tokens = 0, oldest_pending_at = NULL"
+    )
+    run(small, "UPDATE threads SET buffered_seq = head_seq, cut_seq = head_seq")
+
+    assert audit(small) == AuditResult(looked_at=1, repaired=0)
+
+
 def test_a_small_tail_that_is_not_due_yet_is_no_fault(small: Services):
     Memory(small).append("t", conversation(1, words=10), resource="user-1")
 

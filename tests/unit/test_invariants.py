@@ -120,7 +120,9 @@ def test_work_that_is_due_without_a_job_is_stranded():
 
 
 def test_a_tail_that_no_sweep_will_look_at_is_stranded():
-    assert rules(working(idle_due_at=None)) == {"stranded"}
+    waiting = {"last_activity_at": NOW, "oldest_pending_at": NOW}
+
+    assert rules(working(idle_due_at=None, **waiting)) == {"stranded"}
 
 
 def test_a_cut_that_nothing_holds_is_stranded():
@@ -171,3 +173,10 @@ def test_events_with_their_changes_and_those_of_pruned_jobs_are_sound():
 
     assert [one.state for one in told().chunks].count(ChunkState.ACTIVE) == 2
     assert rules(told(*events, jobs=(DONE,))) == set()
+
+
+def test_a_tail_that_no_time_would_change_needs_no_sweep():
+    buffered = sound(chunks=(*sound().chunks, chunk(4, 7, 10)))
+    thread = {"buffered_seq": 10, "unbuffered_tokens": 0, "idle_due_at": None, "last_activity_at": NOW}
+
+    assert rules(working(buffered, **thread)) == set()

@@ -1,0 +1,168 @@
+"""Schedules: drawn from a seed, played on the stage, and made as short as they still fail."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from om_core.domain.invariants import Marks
+from tests.fuzz.actors import Actor, Fault, Stage, gated
+from tests.fuzz.checks import check, settle, threads, wake_all
+from tests.fuzz.operations import EXPECTED, TABLE
+from tests.fuzz.world import TENANT, World
+
+if TYPE_CHECKING:
+    import psycopg2.extensions
+
+    from om_core.store.engine import PostgresStore
+
+OPERATIONS: Final = 40
+AT_ONCE: Final = 4
+TABLES: Final = "events, usage, jobs, reflections, chunks, messages, threads, memories, workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a schedule, with its own dice, and what goes wrong with it."""
+
+    number: int
+    name: str
+    fault: Fault | None = None
+
+    def __str__(self) -> str:
+        wrong = f" [{self.fault.kind} at point {self.fault.at}]" if self.fault else ""
+        return f"{self.number}:{self.name}{wrong}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A schedule: which operations start, in this order; how they interleave follows from the seed."""
+
+    seed: int
+    steps: tuple[Step, ...]
+
+    @property
+    def scope(self) -> str:
+        return "resource" if self.seed % 5 == 4 else "thread"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a schedule."""
+
+    plan: Plan
+    findings: list[str] = field(default_factory=list)
+    trail: list[str] = field(default_factory=list)
+
+
+def draw(seed: int, operations: int = OPERATIONS) -> Plan:
+    """The schedule of a seed."""
+    rng = Random(f"{seed}:plan")
+    names = list(TABLE)
+    weights = [TABLE[name].weight for name in names]
+    steps = [Step(0, "say")]
+    for number in range(1, operations):
+        fault = None
+        if rng.random() < 0.25:
+            fault = Fault("crash" if rng.random() < 0.7 else "cut", rng.randint(1, 16))
+        steps.append(Step(number, rng.choices(names, weights)[0], fault))
+    return Plan(seed, tuple(steps))
+
+
+def play(store: PostgresStore, admin: psycopg2.extensions.connection, plan: Plan) -> Outcome:
+    """Run a schedule from an empty database, drain it, and check everything."""
+    with admin.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {TABLES} RESTART IDENTITY CASCADE")
+    random.seed(f"{plan.seed}:jitter")
+    names = ("a", "b") if plan.scope == "resource" else ("a",)
+    world = World(store, plan.seed, threads=names, scope=plan.scope)
+    outcome = Outcome(plan)
+    try:
+        store.system.heartbeat(name="fuzz", queues=["observation"], slots=1, running=0, version="")
+        with gated():
+            _interleave(world, Stage(admin), plan, outcome)
+        if not world.findings:
+            _drain(world)
+    except Exception as error:  # whatever the drain meets is a finding of this seed
+        world.findings.append(f"drain: {type(error).__name__}: {error}")
+    finally:
+        world.close()
+    outcome.findings = world.findings
+    return outcome
+
+
+def _drain(world: World) -> None:
+    """First only what is live is done: nothing may be stranded. Then time passes, and everything else is done."""
+    marks: dict[int, Marks] = {}
+    settle(world)
+    check(world, marks)
+    wake_all(world)
+    settle(world)
+    check(world, marks)
+    for thread in threads(world):
+        if thread.buffered_seq < thread.head_seq:
+            world.findings.append(f"stranded: {thread.head_seq - thread.buffered_seq} messages after two idle hours")
+
+
+def _interleave(world: World, stage: Stage, plan: Plan, outcome: Outcome) -> None:
+    rng = Random(f"{plan.seed}:turns")
+    waiting = list(reversed(plan.steps))
+    watch: dict[int, Marks] = {}
+    favourite: Actor | None = None
+    while waiting or stage.actors:
+        if waiting and len(stage.actors) < AT_ONCE and (not stage.ready() or rng.random() < 0.15):
+            stage.enter(_actor(world, plan, waiting.pop()))
+        ready = stage.ready()
+        if not ready:
+            raise TimeoutError("everybody waits for a lock")
+        if favourite not in ready or rng.random() < 0.2:
+            favourite = rng.choice(ready)
+        stage.step(favourite)
+        outcome.trail.append(favourite.name)
+        for ended in stage.leave():
+            _judge(world, ended)
+        _watch(world, stage, watch)
+
+
+def _actor(world: World, plan: Plan, step: Step) -> Actor:
+    dice = Random(f"{plan.seed}:{step.number}")
+    run = TABLE[step.name].run
+    return Actor(str(step), lambda: run(world, dice), step.fault)
+
+
+def _judge(world: World, actor: Actor) -> None:
+    """An operation may be refused, and fails with its connection; nothing else may surface."""
+    error = actor.error
+    if error is not None and not actor.cut and not isinstance(error, EXPECTED):
+        world.findings.append(f"surfaced: {actor.name}: {type(error).__name__}: {error}")
+
+
+def _watch(world: World, stage: Stage, seen: dict[int, Marks]) -> None:
+    """Cursors only rise, at every moment."""
+    for thread_id, marks in stage.marks(TENANT).items():
+        before = seen.get(thread_id)
+        seen[thread_id] = marks
+        if before is None or before == marks:
+            continue
+        fallen = [name for name in Marks.__slots__ if getattr(marks, name) < getattr(before, name)]
+        if fallen:
+            world.findings.append(f"cursors: {fallen} fell: {before} -> {marks}")
+
+
+def shrink(store: PostgresStore, admin: psycopg2.extensions.connection, failed: Outcome) -> Outcome:
+    """Drop operations, many at a time and then one by one, while the schedule still fails."""
+    best, size = failed, max(1, len(failed.plan.steps) // 2)
+    while True:
+        start, shorter = 0, False
+        while start < len(best.plan.steps):
+            kept = best.plan.steps[:start] + best.plan.steps[start + size :]
+            tried = play(store, admin, Plan(best.plan.seed, kept)) if kept else None
+            if tried is not None and tried.findings:
+                best, shorter = tried, True
+            else:
+                start += size
+        if size == 1 and not shorter:
+            return best
+        size = max(1, size // 2)
