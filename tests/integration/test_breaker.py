@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from om_core.services.run_jobs import JobRunner
 from om_core.testing.scripted_replies import answer_reply
 from om_core.testing.scripted_server import Reply, ScriptedModelServer
 from tests.support.fixtures import COUNTER, SMALL, raw_session, system_session
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -285,3 +287,73 @@ def test_a_server_that_accepts_and_never_ends_its_answer_holds_a_job_no_longer_t
     [job] = outage.memory.jobs().items
     assert job["failures"] == 0
     assert "no answer within 1 s" in job["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            **OPTIONS,
+            "model": [MODEL, "openai/spare"],
+            "observation": {**SMALL["observation"], "max_attempt": "1s"},
+        }
+    ],
+    ids=["with a fallback"],
+)
+def test_a_fallback_is_asked_in_the_same_attempt_when_the_first_never_answers(outage: Outage) -> None:
+    outage.answer = lambda request: (
+        Reply(text=answer_reply(request)) if request["model"] == "spare" else Reply(hang=True)
+    )
+    outage.talk(1)
+
+    started = monotonic()
+    assert outage.run() == ["ok"]
+    assert monotonic() - started < 8
+    [chunk] = outage.memory.observations("t0", resource="r", state="all").items
+    assert chunk["model"] == "openai/spare"
+
+
+@pytest.mark.parametrize(
+    "options", [{**OPTIONS, "observation": {**SMALL["observation"], "model_settings": {"temperature": 0.3}}}], ids=[""]
+)
+def test_an_unusable_answer_is_asked_for_again_with_other_parameters(outage: Outage) -> None:
+    outage.answer = lambda _: Reply(text="I'm sorry, I can't help.")
+    outage.talk(1)
+    for _ in range(3):
+        outage.run(most=1)
+        outage.pass_time(60)
+
+    asked = [call.request["temperature"] for call in outage.server.calls]
+    assert asked == pytest.approx([0.3, 0.5, 0.7])
+
+
+def test_retries_of_an_outage_wait_longer_each_time_up_to_a_cap_and_not_in_step(outage: Outage) -> None:
+    outage.answer = down()
+    waits: list[float] = []
+    outage.talk(1)
+    for _ in range(10):
+        outage.run()
+        with system_session(outage.services.store) as session:
+            session.hot("UPDATE breakers SET state = 'closed', opened_until = NULL, failures = 0 RETURNING 1")
+            [(wait,)] = session.hot("SELECT extract(epoch FROM run_at - clock_timestamp()) FROM jobs")
+        waits.append(float(wait))
+        outage.pass_time(600)
+
+    bounds = [(min(300, 5 * 2**n) * 0.5 - 1, min(300, 5 * 2**n) * 1.5) for n in range(10)]
+    assert [wait for wait, (low, high) in zip(waits, bounds, strict=True) if not low <= wait <= high] == []
+    assert len({round(wait, 2) for wait in waits[6:]}) == 4, "capped, and still with jitter"
+
+
+def test_a_call_that_was_cancelled_is_no_outage(outage: Outage) -> None:
+    outage.answer = lambda _: Reply(hang=True)
+    outage.talk(1)
+    runner = JobRunner(outage.services)
+    ended = threading.Thread(target=runner.run, args=("buffering",))
+    ended.start()
+    eventually(lambda: outage.server.calls)
+    runner.abandon()
+    ended.join(20)
+    runner.close()
+
+    assert not ended.is_alive()
+    assert outage.breaker is None

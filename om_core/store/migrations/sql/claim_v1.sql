@@ -211,7 +211,7 @@ LANGUAGE sql STABLE AS $$
              WHERE j.queue = p_queue AND j.awaited = l.awaited AND j.state IN ('available', 'retryable')
                AND j.run_at <= now()
              ORDER BY j.run_at LIMIT 16) o),
-    ready AS (
+    ready AS MATERIALIZED (
         SELECT f.tenant_id, d.awaited, d.run_at, (
                    SELECT count(*) FROM jobs r
                     WHERE r.tenant_id = f.tenant_id AND r.state = 'running' AND r.lease_expires_at > now()) AS leases
