@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 LOCK_VENV := .venv/lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check lint format types imports tidy bench lock clean
+.PHONY: help install demo up test check lint format types imports tidy bench faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,9 @@ tidy: $(STAMP) ## check the house rules of tests/tidy
 
 bench: $(STAMP) ## measure costs; report in .om/reports/bench.json
 	@$(BIN)/python -m tests.benchmarks
+
+faults: $(STAMP) ## inject every fault many times, about an hour; report in .om/reports/faults.json
+	@$(BIN)/python -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))
 
 lock: ## resolve the newest allowed versions into requirements.lock
 	@echo "Resolving into requirements.lock (a few minutes) ..."

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -60,6 +60,11 @@ class Starter:
         """How a worker ended (negative: by that signal); None while it runs."""
         with self._changed:
             return self._codes.get(pid)
+
+    def ends(self, pid: int, seconds: float) -> bool:
+        """Whether a worker ends within this time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: pid in self._codes, seconds)
 
     def wait(self, pid: int, seconds: float) -> int:
         """Its exit code, once it has ended."""
@@ -133,6 +138,10 @@ class Worker:
         """Its exit code, once it has ended."""
         return self.starter.wait(self.pid, seconds)
 
+    def ends(self, seconds: float) -> bool:
+        """Whether it ends within this time."""
+        return self.starter.ends(self.pid, seconds)
+
     def eventually(self, look: Callable[[], T], *, seconds: float = 45.0) -> T:
         """As `eventually`, and shows what the worker wrote where it never comes true."""
         what = lambda: f"worker {self.pid} (alive: {self.alive}) wrote\n{self.output[-3000:]}\n"  # noqa: E731
@@ -153,10 +162,10 @@ class Fleet:
     def alive(self) -> list[Worker]:
         return [worker for worker in self.workers if worker.alive]
 
-    def start(self, *, settings: Settings | None = None, **more: str) -> Worker:
+    def start(self, more: Mapping[str, str]) -> Worker:
         """One more, which has written its first line; `more` are variables of its environment."""
         log = self._folder / f"worker-{next(self._numbers)}.log"
-        variables = environment(settings or self.settings, **more)
+        variables = environment(self.settings, **more)
         worker = Worker(self._starter.start(log, variables), log, self._starter)
         self.workers.append(worker)
         worker.eventually(lambda: TOLD in worker.output or not worker.alive)

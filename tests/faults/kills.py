@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.faults.stage import Stage
 
 RARE: Final = ("failure",)
-"""Steps that need another failure first; their points are armed together with one that leads there."""
+"""Steps that need another failure first."""
 REACHED_S: Final = 20.0
 """A point that is not reached in this time is passed over: a worker may have no reflection to do."""
 
@@ -37,8 +37,9 @@ def kill_in_call(stage: Stage, times: int) -> None:
 def kill_at_points(stage: Stage, times: int) -> None:
     """SIGKILL at named points: before each statement, before and after each COMMIT, around the model call."""
     names = cycle(sorted(points_of_turns(), key=lambda _: stage.rng.random()))
-    for _ in range(times):
-        kill_at(stage, next(names))
+    for _ in range(2 * times):
+        if stage.injected < times:
+            kill_at(stage, next(names))
 
 
 def points_of_turns() -> list[str]:
@@ -48,17 +49,14 @@ def points_of_turns() -> list[str]:
 
 def kill_at(stage: Stage, point: str) -> bool:
     """Start a worker that dies at this point, and replace it; whether it was reached."""
-    worker = stage.start_worker(**{VARIABLE: f"{point}=kill"})
+    worker = stage.start_worker(more={VARIABLE: f"{point}=kill"})
     others = [other for other in stage.fleet.alive if other is not worker]
     if point.startswith("rescue"):
         _orphan_a_job(stage, [*others])
     elif len(others) > 1 and not point.startswith(("renew", "ring")):
         others[0].kill()  # fewer workers, so that the armed one is the one to come there
         others = others[1:]
-    deadline = time.monotonic() + REACHED_S
-    while worker.alive and time.monotonic() < deadline:
-        time.sleep(0.02)
-    reached = not worker.alive
+    reached = worker.ends(REACHED_S)
     since = time.monotonic()
     if reached:
         stage.injected += 1

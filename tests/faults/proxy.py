@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -39,10 +40,10 @@ class CommitProxy:
         with self._lock:
             self._wanted.append((cut, marker))
 
-    @property
-    def armed(self) -> int:
+    def disarm(self) -> None:
+        """Forget cuts that did not come about."""
         with self._lock:
-            return len(self._wanted)
+            self._wanted.clear()
 
     def close(self) -> None:
         self._closed = True
@@ -53,11 +54,12 @@ class CommitProxy:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(self._upstream)
             except OSError:
-                if self._closed:
-                    return
+                return
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(self._upstream)
+            except OSError:  # Postgres is away: the client sees a closed connection
                 client.close()
                 continue
             threading.Thread(target=self._pump, args=(client, server), name="proxy-line", daemon=True).start()
@@ -99,7 +101,7 @@ class CommitProxy:
 
 
 @contextlib.contextmanager
-def through_proxy(url: str, folder: Path):  # type: ignore[no-untyped-def]  # (proxy, url)
+def through_proxy(url: str, folder: Path) -> Iterator[tuple[CommitProxy, str]]:
     """A proxy before the server of this URL, and the URL that leads through it."""
     query = dict(part.split("=", 1) for part in url.split("?", 1)[1].split("&"))
     folder.mkdir(exist_ok=True)

@@ -8,19 +8,20 @@ from __future__ import annotations
 import random
 import statistics
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg2
 import psycopg2.extensions
 
-from om_core.config import SecretUrl
 from om_core.memory import Memory
 from om_core.services.coverage import check_coverage
 from om_core.testing.scripted_replies import answer_reply, prompt_text, traces
@@ -49,6 +50,11 @@ OPTIONS: Final[dict[str, Any]] = {
 """Small thresholds, so that every few turns make work of each kind; short backoff, because outages here are short."""
 SETTLED_S: Final = 90.0
 LIVE: Final = "state IN ('available', 'running', 'retryable')"
+GIVEN_UP: Final = """
+SELECT (SELECT count(*) FROM chunks WHERE kind = 'parked')
+     + (SELECT count(*) FROM jobs WHERE state = 'discarded' OR failures > 0
+            OR attempts::text ~ '"outcome": ?"(error|unusable|halved|parked|invalid)"')
+"""
 _redis_numbers = count(1)
 
 
@@ -63,8 +69,6 @@ class Setup:
     """Between two turns."""
     variables: tuple[dict[str, str], ...] = ({},)
     """Of the workers' environments, in turn."""
-    transport: str = ""
-    """Options at the end of the broker's address."""
     proxy: bool = False
     """Whether workers and the application reach Postgres through a proxy that can cut."""
 
@@ -96,9 +100,9 @@ class Stage:
             self.start_worker(number)
         self.load.start()
 
-    def start_worker(self, number: int = 0, **more: str) -> Worker:
+    def start_worker(self, number: int = 0, more: Mapping[str, str] = MappingProxyType({})) -> Worker:
         variables = self.setup.variables[number % len(self.setup.variables)]
-        return self.fleet.start(**{**variables, **more})
+        return self.fleet.start({**variables, **more})
 
     @contextmanager
     def admin(self) -> Iterator[psycopg2.extensions.connection]:
@@ -113,7 +117,7 @@ class Stage:
         """As superuser, past the proxy; waits while Postgres is away."""
         eventually(self._answers, what="Postgres")
         with self.admin() as connection, connection.cursor() as cursor:
-            cursor.execute(statement, params)
+            cursor.execute(statement, params or None)
             return cursor.fetchall() if cursor.description else []
 
     def _answers(self) -> bool:
@@ -125,7 +129,7 @@ class Stage:
 
     def pause(self, least_s: float, most_s: float) -> None:
         """A random moment."""
-        time.sleep(self.rng.uniform(least_s, most_s))
+        threading.Event().wait(self.rng.uniform(least_s, most_s))
 
     def wait(self, look: Callable[[], T], what: str, *, seconds: float = 45.0) -> T:
         """As `eventually`, with the end of the workers' logs where it never comes true."""
@@ -185,8 +189,7 @@ class Stage:
             self.start_worker()
         settled = [self._settle(thread) for thread in self.load.sent]
         self.problems += [problem for found in settled for problem in found.problems]
-        [(parked,)] = self.sql("SELECT count(*) FROM chunks WHERE kind = 'parked'")
-        [(discarded,)] = self.sql("SELECT count(*) FROM jobs WHERE state = 'discarded' AND kind <> 'rebuild'")
+        [(given_up,)] = self.sql(GIVEN_UP)
         found = self.recoveries
         return Row(
             fault=self.name,
@@ -200,7 +203,7 @@ class Stage:
             recovery_leases_median=round(statistics.median(found), 2) if found else None,
             model_calls=len(self.model.calls),
             messages=sum(map(len, self.load.sent.values())),
-            parked=parked + discarded,
+            given_up=given_up,
             turns_repeated=self.load.repeated,
             slowest_turn_s=round(self.load.slowest_s, 2),
             seconds=round(time.monotonic() - self.started, 1),
@@ -277,9 +280,7 @@ def stage(name: str, servers: Servers, starter: Starter, setup: Setup, *, seed: 
         redis_url = _empty_redis(servers)
         model = stack.enter_context(ScriptedModelServer(_script(rng, setup.model_s)))
         settings = scripted_settings(
-            replace(
-                make_settings(url, f"{redis_url}{setup.transport}"), lease_s=LEASE_S, sweep_s=SWEEP_S, options=OPTIONS
-            ),
+            replace(make_settings(url, redis_url), lease_s=LEASE_S, sweep_s=SWEEP_S, options=OPTIONS),
             model,
         )
         dispatcher = CeleryDispatcher(redis_url)
@@ -313,8 +314,3 @@ def _empty_redis(servers: Servers) -> str:
     with redis_client(url) as client:
         client.flushdb()
     return url
-
-
-def set_url(settings: Any, url: str) -> Any:
-    """The same settings on another database address."""
-    return replace(settings, database_url=SecretUrl(url))

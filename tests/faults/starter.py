@@ -35,6 +35,8 @@ CLOCK: Final = "OM_TEST_CLOCK_OFFSET_S"
 """Seconds by which a worker's clock differs from that of the database."""
 LOCK_TIMEOUT: Final = "OM_TEST_LOCK_TIMEOUT_MS"
 """A shorter `lock_timeout` than the store's, so that a test need not wait ten seconds for one."""
+VISIBILITY: Final = "OM_TEST_VISIBILITY_TIMEOUT_S"
+"""After this time the broker hands a task that is not acknowledged to another worker."""
 REAP_S: Final = 0.05
 
 
@@ -104,6 +106,8 @@ def _work(command: dict[str, Any]) -> int:
         _shift_clock(float(os.environ[CLOCK]))
     if LOCK_TIMEOUT in os.environ:
         _shorten_lock_timeout(int(os.environ[LOCK_TIMEOUT]))
+    if VISIBILITY in os.environ:
+        _shorten_visibility(int(os.environ[VISIBILITY]))
     from om_core.testing import failpoints
     from workers.__main__ import main as work
 
@@ -115,9 +119,6 @@ def _shift_clock(offset_s: float) -> None:
     """What this process takes for the time of day: in our own clock, and in `time.time` for Celery and kombu."""
     from datetime import timedelta
 
-    import kombu.transport.redis
-    import kombu.transport.virtual.base
-
     from om_core.clock import SystemClock
 
     system, now = time.time, SystemClock.now
@@ -126,10 +127,18 @@ def _shift_clock(offset_s: float) -> None:
         return system() + offset_s
 
     time.time = shifted
-    for module in (kombu.transport.redis, kombu.transport.virtual.base):
-        if hasattr(module, "time"):
-            module.time = shifted if callable(module.time) else time
-    SystemClock.now = lambda self: now(self) + timedelta(seconds=offset_s)  # type: ignore[method-assign]
+    for name in ("kombu.transport.redis", "kombu.transport.virtual.base"):  # they have taken it by name
+        module: Any = import_module(name)
+        if callable(getattr(module, "time", None)):
+            module.time = shifted
+    SystemClock.now = lambda self: now(self) + timedelta(seconds=offset_s)  # type: ignore[method-assign]  # this process only
+
+
+def _shorten_visibility(seconds: int) -> None:
+    from workers.app import TRANSPORT
+
+    TRANSPORT["visibility_timeout"] = seconds
+    TRANSPORT["unacked_restore_interval"] = 1
 
 
 def _shorten_lock_timeout(milliseconds: int) -> None:

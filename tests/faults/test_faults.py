@@ -1,0 +1,46 @@
+"""One short case per fault; `make faults` runs each many times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from om_core.testing.failpoints import parse, points
+from tests.faults.catalogue import FAULTS, run
+from tests.faults.kills import points_of_turns
+
+if TYPE_CHECKING:
+    from tests.faults.fleet import Starter
+    from tests.support.servers import Servers
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", FAULTS)
+def test_no_turn_fails_and_no_message_is_lost_or_covered_twice(name: str, servers: Servers, starter: Starter) -> None:
+    fault = FAULTS[name]
+
+    row = run(fault, servers, starter, times=fault.short)
+
+    assert row.problems == ()
+    assert (row.turns_failed, row.messages_lost, row.messages_twice, row.given_up) == (0, 0, 0, 0)
+    assert row.injected == fault.short
+    assert row.turns > 0
+    assert row.model_calls > row.model_calls_wasted
+    if fault.most_leases is not None:
+        assert row.recovery_leases is not None
+        assert row.recovery_leases <= fault.most_leases
+
+
+def test_points_are_named_and_others_are_refused() -> None:
+    armed = parse("observe.store.commit.after=kill@2, model.before=stop")
+
+    assert [(name, found.nth) for name, found in armed.items()] == [
+        ("observe.store.commit.after", 2),
+        ("model.before", 1),
+    ]
+    assert set(points_of_turns()) <= set(points())
+    for wrong in ("observe.store=kill", "model.before=explode", "model.before=kill@x"):
+        with pytest.raises(ValueError, match="POINT=ACTION"):
+            parse(wrong)
