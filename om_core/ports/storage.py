@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from om_core.domain.chunk import Chunk, Reflection, ReflectionState
+    from om_core.domain.errors import DatabaseOutageError
     from om_core.domain.job import Job, JobKind, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import JobPolicy

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from om_core.domain.errors import DatabaseOutageError
     from om_core.domain.job import JobKind
     from om_core.domain.thread import ThreadState
     from om_core.ports import BudgetRow, ClaimLimits, FinishedJob

@@ -11,7 +11,7 @@ from om_core.domain.job import JobState, Queue
 from om_core.ports import FinishedJob, Page
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.prepared import Prepared, given
-from om_core.store.rows import job_from, ref_from
+from om_core.store.rows import KNOWN, job_from, ref_from
 from om_core.store.session import dumps
 from om_core.store.tables import LIVE, jobs
 
@@ -53,6 +53,8 @@ _FENCED = sa.and_(
     jobs.c.state == sa.literal_column("'running'"),
 )
 """This attempt still holds the job. The fence of every write a worker makes (DESIGN 5)."""
+_KNOWN_KIND = jobs.c.kind.in_(list(KNOWN))
+"""Work of other kinds belongs to newer code on the same database, and is neither shown nor touched."""
 FIX = Prepared(sa.update(jobs).where(_FENCED).values(**given("from_seq", "to_seq", "input")))
 SAVE = Prepared(sa.update(jobs).where(_FENCED).values(**given("partial")))
 COMPLETE = Prepared(
@@ -110,7 +112,7 @@ class JobRows:
         )
 
     def get(self, job_id: int) -> Job | None:
-        row = self._session.first(sa.select(jobs).where(self._mine, jobs.c.id == job_id))
+        row = self._session.first(sa.select(jobs).where(self._mine, jobs.c.id == job_id, _KNOWN_KIND))
         return None if row is None else job_from(row)
 
     def fix_input(self, job: Job, *, from_seq: int | None, to_seq: int | None, input: JsonObject) -> bool:
@@ -276,7 +278,7 @@ class JobRows:
         self, *, state: str | None, kind: str | None, thread_id: int | None, cursor: str | None, limit: int
     ) -> Page[Job]:
         before = decode_cursor(cursor)
-        query = sa.select(jobs).where(self._mine).order_by(jobs.c.id.desc()).limit(limit + 1)
+        query = sa.select(jobs).where(self._mine, _KNOWN_KIND).order_by(jobs.c.id.desc()).limit(limit + 1)
         for column, value in ((jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.thread_id, thread_id)):
             if value is not None:
                 query = query.where(column == value)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     Row: TypeAlias = Mapping[str, Any] | RowMapping
 
 
+KNOWN = {kind.value: kind for kind in JobKind}
+"""Kinds of jobs by the text in their rows. During an upgrade the database holds others too."""
+
+
 def moment(value: datetime | str | None) -> datetime | None:
     """A time from either source."""
     return datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -136,11 +140,13 @@ def snapshot_from(found: Mapping[str, Any]) -> Snapshot:
     """What the hot functions return about a thread, its memory and their live jobs."""
     memory = memory_from(found["memory"])
     given_up = memory.discarded_version == memory.version
+    # Work of kinds that only newer code knows is not this code's business.
+    live = [(KNOWN[kind], state) for kind, state in found["jobs"] or () if kind in KNOWN]
     return Snapshot(
         thread=thread_from(found["thread"]),
         memory=memory,
-        live_jobs=frozenset(JobKind(kind) for kind, _ in found["jobs"] or ()),
-        running_jobs=frozenset(JobKind(kind) for kind, state in found["jobs"] or () if state == "running"),
+        live_jobs=frozenset(kind for kind, _ in live),
+        running_jobs=frozenset(kind for kind, state in live if state == "running"),
         discarded_jobs=frozenset({JobKind.REFLECT} if given_up else ()),
     )
 

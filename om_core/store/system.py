@@ -15,7 +15,7 @@ from om_core.store.claims import CLAIM, breaker_failed, breaker_gate, breaker_wo
 from om_core.store.gauges import read_gauges
 from om_core.store.keys import find_key
 from om_core.store.retention import tenants
-from om_core.store.rows import job_from, moment, ref_from
+from om_core.store.rows import KNOWN, job_from, moment, ref_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from om_core.store.session import Session
 
 DEFAULT_LIMITS: Final = limits_json(ClaimLimits())
+KINDS: Final = list(KNOWN)
+"""Work of other kinds belongs to newer code on the same database."""
 LOAD = "SELECT row_to_json(j), clock_timestamp() FROM jobs j WHERE tenant_id = %s AND id = %s"
 """Sent together with the change to the job's tenant: the system role sees no content."""
 
@@ -47,6 +49,7 @@ RING_DUE = sa.text("""
 WITH due AS MATERIALIZED (
         SELECT tenant_id, id FROM jobs
          WHERE queue = ANY (:queues) AND state IN ('available', 'retryable') AND run_at <= clock_timestamp()
+           AND kind = ANY (:kinds)
            AND (rung_at IS NULL OR rung_at + least(2 ^ least(rings, 6), 60) * interval '1 second' < clock_timestamp())
          ORDER BY awaited DESC, run_at LIMIT :limit
            FOR NO KEY UPDATE SKIP LOCKED)
@@ -65,7 +68,8 @@ RETURNING t.tenant_id, t.id
 """)
 
 EXPIRED = sa.text("""
-SELECT tenant_id, id FROM jobs WHERE state = 'running' AND lease_expires_at < clock_timestamp()
+SELECT tenant_id, id FROM jobs
+ WHERE state = 'running' AND lease_expires_at < clock_timestamp() AND kind = ANY (:kinds)
  ORDER BY lease_expires_at LIMIT :limit
 """)
 
@@ -151,11 +155,16 @@ class SystemRows:
         if limit <= 0:
             return ()
         with self._session() as session:
-            return tuple(ref_from(row) for row in session.rows(RING_DUE, {"queues": list(queues), "limit": limit}))
+            return tuple(
+                ref_from(row)
+                for row in session.rows(RING_DUE, {"queues": list(queues), "kinds": KINDS, "limit": limit})
+            )
 
     def expired(self, *, limit: int) -> tuple[tuple[str, int], ...]:
         with self._session() as session:
-            return tuple((row["tenant_id"], row["id"]) for row in session.rows(EXPIRED, {"limit": limit}))
+            return tuple(
+                (row["tenant_id"], row["id"]) for row in session.rows(EXPIRED, {"kinds": KINDS, "limit": limit})
+            )
 
     def idle_threads(self, *, limit: int) -> tuple[tuple[str, int], ...]:
         with self._session() as session:
