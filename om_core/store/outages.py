@@ -1,4 +1,4 @@
-"""Which errors of the driver are the database's doing: they are waited out, and count as nobody's failure (DESIGN 5)."""
+"""Which driver errors are the database's doing: they are waited out and count as nobody's failure (DESIGN 5)."""
 
 from __future__ import annotations
 

@@ -139,11 +139,13 @@ def gated() -> Iterator[None]:
             actor.reach("statement", session)
         return execute(session, *args, **kwargs)
 
-    Session._raw, Session.execute = raw_gated, execute_gated  # type: ignore[method-assign]
+    setattr(Session, "_raw", raw_gated)  # noqa: B010 - a gate around every statement, for this process only
+    setattr(Session, "execute", execute_gated)  # noqa: B010 - the same
     try:
         yield
     finally:
-        Session._raw, Session.execute = raw, execute  # type: ignore[method-assign]
+        setattr(Session, "_raw", raw)  # noqa: B010 - as it was
+        setattr(Session, "execute", execute)  # noqa: B010 - as it was
 
 
 def _note_backend(actor: Actor, session: Session) -> None:

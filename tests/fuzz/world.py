@@ -85,7 +85,8 @@ def message_traces(messages: Iterable[StoredMessage]) -> list[str]:
 
 
 def text_of(message: Message) -> str:
-    return json.dumps(dump_message(message), ensure_ascii=False)
+    """Everything a message holds; a trace is a word of its own in it."""
+    return json.dumps(dump_message(message), ensure_ascii=False).replace("\\n", " ")
 
 
 def extract(messages: Sequence[StoredMessage], tokens: int, zone: str) -> str:
