@@ -132,6 +132,7 @@ def conclude(
     tx: Transaction, services: Services, job: Job, thread: ThreadState, policy: MemoryPolicy, result: FinishedJob
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Write a verdict on a running job; its thread and memory are locked by the caller."""
+    result = _with_dropped(job, result)
     if result.state is JobState.DISCARDED and job.kind is JobKind.OBSERVE and result.outcome != "invalid":
         return _narrow(tx, services, job, thread, policy, result)
     tx.jobs.finish(job, result)
@@ -140,6 +141,22 @@ def conclude(
     if ended is JobKind.REFLECT:  # given up until the memory changes, which raises its version (DESIGN 5)
         tx.memories.update(job.memory_id, discarded_version=tx.memories.get(job.memory_id).version + 1)
     return result, decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=ended)
+
+
+def _with_dropped(job: Job, result: FinishedJob) -> FinishedJob:
+    """Add what the calls saved in `partial` cost where they are dropped with it: they have been paid for all the same.
+
+    A ladder without any usable step carries the cost of all of them already.
+    """
+    ladder = job.kind is JobKind.REFLECT and result.outcome == "unusable" and result.input_tokens > 0
+    if ladder or not job.partial or not (result.state is JobState.DISCARDED or result.drop_partial):
+        return result
+    return replace(
+        result,
+        input_tokens=result.input_tokens + sum(item["input_tokens"] for item in job.partial),
+        output_tokens=result.output_tokens + sum(item["output_tokens"] for item in job.partial),
+        cost_usd=result.cost_usd + sum(item["cost_usd"] for item in job.partial),
+    )
 
 
 def _report(tx: Transaction, job: Job, thread: ThreadState, result: FinishedJob) -> None:

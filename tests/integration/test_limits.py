@@ -233,6 +233,34 @@ def test_a_context_does_not_wait_for_what_no_budget_allows(services_with: Callab
     assert found.waited_s == 0
 
 
+def test_every_call_is_booked_also_those_whose_results_are_dropped(services_with: Callable[..., Services]) -> None:
+    """A message in slices, the second of which the model never answers: the first is dropped when the range is parked."""
+
+    def broken(request: JsonObject, _: int) -> Reply:
+        good = "TRACE-1 " in str(request["messages"][-1]["content"])
+        return Reply(text=answer_reply(request) if good else "I'm sorry, I can't.", input_tokens=4_000, output_tokens=9)
+
+    options = {**SMALL, "model": "openai/scripted", "job": {"max_failures": 2, "backoff_base": 1, "backoff_cap": 1}}
+    options["observation"] = {**SMALL["observation"], "window_tokens": 5_000}
+    with ScriptedModelServer(broken) as server:
+        model = ModelRegistry(count_tokens=COUNTER.count_text, api_base=server.base_url, api_key="none")
+        memory = Memory(services_with(options, model=model))
+        text = " ".join(f"TRACE-{n} is a fact among many others here." for n in range(1, 600))
+        memory.append("t", [{"role": "user", "content": text}], resource="r")
+        for _ in range(4):
+            work_off(memory.services)
+            with raw_session(memory.services.store) as session:
+                session.hot("UPDATE jobs SET run_at = run_at - interval '1 minute' RETURNING 1")
+        with raw_session(memory.services.store) as session:
+            [(booked,)] = session.hot("SELECT sum(input_tokens) FROM usage")
+            sums = session.hot("SELECT tokens FROM spending ORDER BY scope")
+
+    assert [chunk["kind"] for chunk in memory.observations("t", resource="r", state="all").items] == ["parked"]
+    assert len(server.calls) >= 3
+    assert booked == 4_000 * len(server.calls)
+    assert sums == [(4_009 * len(server.calls),)] * 2
+
+
 def test_a_limit_in_money_without_a_price_stops_the_start(database_url: str) -> None:
     limited = {"limits": {"usd_per_day": {"tenant": 5}}}
     settings = make_settings(
