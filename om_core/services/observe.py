@@ -71,14 +71,16 @@ def run_observe(services: Services, tenant: str, job: Job, cancelled: Event) -> 
         UnusableOutputError, RetryLaterError, GiveUpError, SetupError: to be recorded by the caller.
     """
     chosen = _choose(services, tenant, job)
-    if chosen is None:
-        return _nothing_to_do(services, tenant, job)
+    if not isinstance(chosen, Range):
+        return _nothing_to_do(services, tenant, job, seen=chosen)
     replies = ask(services, tenant, job, chosen, cancelled)
     return _store(services, tenant, job, chosen, replies)
 
 
-def _choose(services: Services, tenant: str, job: Job) -> Range | None:
-    """The range and the prior notes shown, stored in the job at its first claim (DESIGN 4.3)."""
+def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
+    """The range and the prior notes shown, stored in the job at its first claim (DESIGN 4.3); the thread, if in that
+    state it has nothing to observe.
+    """
     with services.store.transaction(tenant) as tx:
         snapshot = tx.memories.snapshot(int(job.thread_id or 0))
         thread = snapshot.thread
@@ -91,7 +93,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
         to_seq = job.to_seq if fixed or job.input.get("halved") else None
         messages, cut = _cut(tx, thread, policy, to_seq=to_seq, room=room, now=now)
         if cut is None:
-            return None
+            return thread
         notes = prior_notes(tx, services, snapshot, policy, only=job.input.get("shown_chunks") if fixed else None)
         chosen = Range(
             snapshot=snapshot,
@@ -339,14 +341,17 @@ def finished_with(replies: list[JsonObject], *, outcome: str = "ok") -> Finished
     )
 
 
-def _nothing_to_do(services: Services, tenant: str, job: Job) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+def _nothing_to_do(
+    services: Services, tenant: str, job: Job, *, seen: ThreadState
+) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Everything was covered or is held by an open call: end the job, and decide with fresh eyes."""
     result = FinishedJob(state=JobState.COMPLETED, outcome="nothing")
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(int(job.thread_id or 0))
         if thread is None or not tx.jobs.finish(job, result):
             raise LostRaceError("another worker has the job")
-        if thread.cut_seq > thread.buffered_seq:
+        same = (thread.head_seq, thread.buffered_seq) == (seen.head_seq, seen.buffered_seq)
+        if same and thread.cut_seq > thread.buffered_seq:
             # The kept cut was beyond what the messages allow: take it back, or this job would come again for ever.
             tx.threads.update(thread.id, cut_seq=thread.buffered_seq, held_tokens=thread.unbuffered_tokens)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.OBSERVE)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from om_core.domain.errors import ConflictError, NotFoundError
 from om_core.domain.job import JobKind
+from om_core.services.enqueue import decide_again
 
 if TYPE_CHECKING:
     from om_core.domain.job import JobRef
@@ -62,7 +63,8 @@ def redrive_all(services: Services, tenant: str) -> list[JobRef]:
 
 
 def cancel(services: Services, tenant: str, job_id: int) -> None:
-    """Cancel a live job under its target's lock, and decide again: the need may still be there at the next change.
+    """Cancel a live job under its target's lock, and decide again: what is still due gets a job of its own, which starts
+    anew under the settings of now (DESIGN 5).
 
     Raises:
         NotFoundError: no such job. ConflictError: it is not live any more.
@@ -74,6 +76,11 @@ def cancel(services: Services, tenant: str, job_id: int) -> None:
             raise NotFoundError(msg)
         if job.thread_id is not None:
             tx.threads.lock_by_id(job.thread_id)
+        tx.memories.lock(job.memory_id)
         if not tx.jobs.cancel(job_id):
             msg = f"job {job_id} is {job.state.value}: only live jobs can be cancelled"
             raise ConflictError(msg)
+        due: tuple[JobRef, ...] = ()
+        if job.thread_id is not None:
+            due = decide_again(tx, services, tx.memories.snapshot(job.thread_id), tx.now(), ended=job.kind)
+    services.dispatcher.ring(due)

@@ -23,13 +23,14 @@ from om_core.services.model_calls import call, model_name
 from om_core.services.observe import finished_with, unusable, usage_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from threading import Event
 
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject
     from om_core.domain.policy import MemoryPolicy
-    from om_core.domain.thread import Snapshot
-    from om_core.ports import Transaction
+    from om_core.domain.thread import Snapshot, ThreadState
+    from om_core.ports import NewEvent, Transaction
     from om_core.services.deps import Services
 
 TARGET_SHARE = 0.5
@@ -190,22 +191,29 @@ def _store(
         elif result.state is JobState.COMPLETED:
             _add(tx, job, source, best, cost_usd=result.cost_usd)
         now = tx.now()
-        tx.events.add(
-            [
-                events.ended(
-                    job,
-                    thread,
-                    operation="reflection",
-                    tokens=source.tokens,
-                    buffered_tokens=best["tokens"],
-                    text=best["notes"],
-                    now=now,
-                )
-            ]
-        )
+        tx.events.add([_told(job, thread, source, best, result, now)])
         tx.book_usage(thread, JobKind.REFLECT.value, best["model"], result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.REFLECT)
     return result, jobs
+
+
+def _told(
+    job: Job, thread: ThreadState, source: Source, best: JsonObject, result: FinishedJob, now: datetime
+) -> NewEvent:
+    """The end of the run; one whose base changed under it stored nothing, and does not say that it did."""
+    tokens = source.tokens
+    if result.state is not JobState.COMPLETED:
+        error = "superseded: the log changed meanwhile, another run reads it anew"
+        return events.failed(job, thread, operation="reflection", tokens=tokens, error=error, now=now)
+    return events.ended(
+        job,
+        thread,
+        operation="reflection",
+        tokens=tokens,
+        buffered_tokens=best["tokens"],
+        text=best["notes"],
+        now=now,
+    )
 
 
 def _add(tx: Transaction, job: Job, source: Source, best: JsonObject, *, cost_usd: float) -> None:

@@ -204,3 +204,22 @@ class Stage:
         with self._admin.cursor() as cursor:
             cursor.execute("SELECT pid FROM pg_locks WHERE NOT granted AND pid = ANY(%s)", (pids,))
             return {pid for (pid,) in cursor.fetchall()}
+
+
+def run_to(stage: Stage, actor: Actor, point: str, times: int = 1) -> None:
+    """Advance one actor, alone, until it stands at a point for the nth time."""
+    while actor.points.count(point) < times:
+        assert not actor.ended, f"{actor.name} ended after {actor.points}: {actor.error!r}"
+        stage.step(actor)
+
+
+def run_out(stage: Stage, actor: Actor) -> None:
+    """Advance one actor to its end.
+
+    Raises:
+        BaseException: what it raised.
+    """
+    while not actor.ended:
+        stage.step(actor)
+    if actor.error is not None:
+        raise actor.error
