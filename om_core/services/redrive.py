@@ -63,8 +63,8 @@ def redrive_all(services: Services, tenant: str) -> list[JobRef]:
 
 
 def cancel(services: Services, tenant: str, job_id: int) -> None:
-    """Cancel a live job under its target's lock, and decide again: what is still due gets a job of its own, which starts
-    anew under the settings of now (DESIGN 5).
+    """Cancel a live job under its target's lock, and decide again: what is still due gets a new job, under the settings
+    of now (DESIGN 5).
 
     Raises:
         NotFoundError: no such job. ConflictError: it is not live any more.
