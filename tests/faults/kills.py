@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tests.faults.fleet import Worker
     from tests.faults.stage import Stage
 
-RARE: Final = ("failure",)
-"""Steps that need another failure first."""
+UNAVAILABLE: Final = 503
+"""What the model answers so that a worker has a failure to record; few of them, or the breaker opens."""
 REACHED_S: Final = 20.0
 """A point that is not reached in this time is passed over: a worker may have no reflection to do."""
 
@@ -36,21 +36,18 @@ def kill_in_call(stage: Stage, times: int) -> None:
 
 def kill_at_points(stage: Stage, times: int) -> None:
     """SIGKILL at named points: before each statement, before and after each COMMIT, around the model call."""
-    names = cycle(sorted(points_of_turns(), key=lambda _: stage.rng.random()))
+    names = cycle(sorted(points(), key=lambda _: stage.rng.random()))
     for _ in range(2 * times):
         if stage.injected < times:
             kill_at(stage, next(names))
-
-
-def points_of_turns() -> list[str]:
-    """Points that ordinary work reaches."""
-    return [name for name in points() if not name.startswith(RARE)]
 
 
 def kill_at(stage: Stage, point: str) -> bool:
     """Start a worker that dies at this point, and replace it; whether it was reached."""
     worker = stage.start_worker(more={VARIABLE: f"{point}=kill"})
     others = [other for other in stage.fleet.alive if other is not worker]
+    if point.startswith("failure"):
+        stage.refusals.extend([UNAVAILABLE] * 6)
     if point.startswith("rescue"):
         _orphan_a_job(stage, [*others])
     elif len(others) > 1 and not point.startswith(("renew", "ring")):
@@ -66,6 +63,7 @@ def kill_at(stage: Stage, point: str) -> bool:
     else:
         worker.kill()
         rows = []
+    stage.refusals.clear()
     while len(stage.fleet.alive) < stage.setup.workers:
         stage.start_worker()
     stage.taken_over(dict(rows), since)

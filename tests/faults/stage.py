@@ -89,6 +89,8 @@ class Stage:
     load: Load
     rng: random.Random
     proxy: CommitProxy | None = None
+    refusals: list[int] = field(default_factory=list)
+    """HTTP statuses with which the next model calls are answered."""
     injected: int = 0
     recoveries: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -278,7 +280,8 @@ def stage(name: str, servers: Servers, starter: Starter, setup: Setup, *, seed: 
         if setup.proxy:
             proxy, url = stack.enter_context(through_proxy(direct, folder / "p"))
         redis_url = _empty_redis(servers)
-        model = stack.enter_context(ScriptedModelServer(_script(rng, setup.model_s)))
+        refusals: list[int] = []
+        model = stack.enter_context(ScriptedModelServer(_script(rng, setup.model_s, refusals)))
         settings = scripted_settings(
             replace(make_settings(url, redis_url), lease_s=LEASE_S, sweep_s=SWEEP_S, options=OPTIONS),
             model,
@@ -302,11 +305,19 @@ def stage(name: str, servers: Servers, starter: Starter, setup: Setup, *, seed: 
             load=Load(memory, pause_s=setup.pause_s),
             rng=rng,
             proxy=proxy,
+            refusals=refusals,
         )
 
 
-def _script(rng: random.Random, model_s: tuple[float, float]) -> Callable[[dict[str, Any], int], Reply]:
-    return lambda request, number: Reply(text=answer_reply(request), delay_s=rng.uniform(*model_s))
+def _script(
+    rng: random.Random, model_s: tuple[float, float], refusals: list[int]
+) -> Callable[[dict[str, Any], int], Reply]:
+    def script(request: dict[str, Any], number: int) -> Reply:
+        if refusals:
+            return Reply(status=refusals.pop(), text="out of order")
+        return Reply(text=answer_reply(request), delay_s=rng.uniform(*model_s))
+
+    return script
 
 
 def _empty_redis(servers: Servers) -> str:

@@ -8,7 +8,6 @@ import pytest
 
 from om_core.testing.failpoints import parse, points
 from tests.faults.catalogue import FAULTS, run
-from tests.faults.kills import points_of_turns
 
 if TYPE_CHECKING:
     from tests.faults.fleet import Starter
@@ -40,7 +39,7 @@ def test_points_are_named_and_others_are_refused() -> None:
         ("observe.store.commit.after", 2),
         ("model.before", 1),
     ]
-    assert set(points_of_turns()) <= set(points())
+    assert set(armed) <= set(points())
     for wrong in ("observe.store=kill", "model.before=explode", "model.before=kill@x"):
         with pytest.raises(ValueError, match="POINT=ACTION"):
             parse(wrong)
