@@ -103,6 +103,7 @@ TITLES: Final[Mapping[str, str]] = {
     "ambiguous_thread": "Several resources have this thread",
     "bad_request": "The request cannot be read",
     "conflict": "The request contradicts what is stored",
+    "database": "The database could not do it now",
     "database_busy": "The database is busy",
     "database_unavailable": "The database does not answer",
     "forbidden": "This key may not do that",
@@ -232,8 +233,12 @@ def database_problem(error: Exception) -> Response:
     away = not isinstance(error, sa_exc.TimeoutError) and (state is None or state.startswith(_AWAY))
     log.warning("database %s: %s", "unavailable" if away else "busy", str(original).strip()[:500])
     code = "database_unavailable" if away else "database_busy"
-    text = "the database does not answer" if away else "the database did not get to it in time"
-    detail = f"{text}; nothing was stored, try again"
+    # A connection may break after its COMMIT was done, before the answer came: then it is stored.
+    detail = (
+        "the database does not answer; what was sent may be stored: send the same again, with the same ids"
+        if away
+        else "the database did not get to it in time; nothing was stored, try again"
+    )
     return problem(UNAVAILABLE, code, detail, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 

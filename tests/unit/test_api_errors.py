@@ -105,6 +105,16 @@ def test_a_database_error_is_503_to_be_tried_again_and_shows_no_statement(error:
     assert "SELECT" not in body["detail"]
 
 
+def test_after_a_lost_connection_nobody_claims_that_nothing_was_stored() -> None:
+    """The connection may have broken after its COMMIT was done."""
+    lost = body_of(database_problem(psycopg2.OperationalError("server closed the connection")))
+    busy = body_of(database_problem(sa_exc.TimeoutError("QueuePool limit")))
+
+    assert "nothing was stored" not in lost["detail"]
+    assert "same ids" in lost["detail"]
+    assert "nothing was stored" in busy["detail"]
+
+
 @pytest.mark.parametrize(
     ("modes", "mode"),
     [
