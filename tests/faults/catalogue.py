@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tests.faults import code_faults, kills, postgres_faults, redis_faults
@@ -95,4 +95,8 @@ def run(fault: Fault, servers: Servers, starter: Starter, *, times: int, seed: i
             fault.inject(scene, times)
         except AssertionError as error:  # a recovery that never came: the rest is counted all the same
             scene.problems.append(str(error)[:4000])
-        return scene.finish()
+        row = scene.finish()
+    if fault.most_leases is not None and (row.recovery_leases or 0) > fault.most_leases:
+        late = f"a recovery took {row.recovery_leases} leases, at most {fault.most_leases:.1f} are allowed"
+        return replace(row, problems=(*row.problems, late))
+    return row

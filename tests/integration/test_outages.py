@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
-from om_core.domain.errors import NotFoundError
+from om_core.domain.errors import NotFoundError, RetryLaterError
 from om_core.domain.job import JobKind
 from om_core.memory import Memory
+from om_core.services.failures import record_failure
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
 from om_core.store.migrate import MIGRATIONS
@@ -147,3 +148,26 @@ def test_a_job_of_a_kind_that_only_newer_code_knows_is_unknown_by_its_id(newer: 
 
     with pytest.raises(NotFoundError):
         memory.job(other)
+
+
+@pytest.mark.parametrize("after", ["its worker died", "an outage"])
+def test_a_job_is_rung_at_once_when_it_is_due_again_however_often_it_was_rung_before(
+    services: Services, services_with: Callable[..., Services], after: str
+) -> None:
+    """The growing pauses between rings are for rings that nobody answers; a claim answers them."""
+    memory = Memory(services)
+    talk(memory, "t", 10)
+    shift(services, "UPDATE jobs SET rings = 6, rung_at = clock_timestamp()")
+    claimed = services.store.system.claim(queue="buffering", owner="w", lease_s=60)
+    assert claimed is not None
+    if after == "an outage":
+        record_failure(services, "default", claimed.job, RetryLaterError("503"))
+        shift(services, "UPDATE jobs SET run_at = clock_timestamp()")
+    else:
+        shift(services, "UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 second'")
+
+    bell = Bell()
+    other = services_with(SMALL, dispatcher=bell)
+    Sweeper(other, JobRunner(other), name="w", queues=QUEUES, slots=4, period_s=60).sweep_once()
+
+    assert [job.id for job in bell.rung] == [claimed.job.id]

@@ -184,7 +184,8 @@ BEGIN
     END IF;
     UPDATE jobs SET state = 'running', attempt = attempt + 1, lease_owner = p_owner,
            lease_expires_at = clock_timestamp() + p_lease * interval '1 second',
-           started_at = coalesce(started_at, clock_timestamp()), reserved_tokens = v_tokens, reserved_usd = v_usd
+           started_at = coalesce(started_at, clock_timestamp()), reserved_tokens = v_tokens, reserved_usd = v_usd,
+           rung_at = NULL, rings = 0  -- answered: when it is due again, its first ring must not wait
      WHERE tenant_id = p_tenant AND id = v_job.id;
     verdict := 'claimed';
     job_id := v_job.id;
