@@ -52,7 +52,7 @@ SETTLED_S: Final = 90.0
 LIVE: Final = "state IN ('available', 'running', 'retryable')"
 GIVEN_UP: Final = """
 SELECT (SELECT count(*) FROM chunks WHERE kind = 'parked')
-     + (SELECT count(*) FROM jobs WHERE state = 'discarded' 
+     + (SELECT count(*) FROM jobs WHERE state = 'discarded'
             OR attempts::text ~ '"outcome": ?"(error|unusable|halved|parked|invalid)"')
 """
 _redis_numbers = count(1)
