@@ -125,9 +125,9 @@ def test_time_grows_with_length_and_no_faster():
         text = "\ud800\x00é" * length
         best = float("inf")
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.thread_time()
             sanitise_text(text)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.thread_time() - start)
         return best
 
     assert seconds(100_000) < 60 * seconds(10_000)

@@ -170,10 +170,10 @@ def test_timing_a_step_costs_less_than_five_microseconds() -> None:
     def nothing() -> None: ...
 
     def per_call(rounds: int = 1000) -> float:
-        started = time.perf_counter()
+        started = time.thread_time()
         for _ in range(rounds):
             nothing()
-        return (time.perf_counter() - started) / rounds
+        return (time.thread_time() - started) / rounds
 
     assert min(per_call() for _ in range(30)) < 5e-6
 

@@ -150,8 +150,8 @@ def test_hostile_logs_take_no_longer_than_plain_ones(name):
     def seconds(log):
         material = ReflectorMaterial(log=log, level=0, target_tokens=2_000)
         request = ModelRequest(phase="reflect", model=OFFLINE_MODEL, prompt=(), material=material)
-        start = time.perf_counter()
+        start = time.thread_time()
         MODEL.complete(request, timeout_s=1)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert seconds(HOSTILE[name]) < 10 * seconds(long_log(1_000)) + 0.2

@@ -42,9 +42,9 @@ HOSTILE = {
 
 
 def seconds(*messages):
-    start = time.perf_counter()
+    start = time.thread_time()
     answer(ObserverMaterial(messages=messages))
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 def said(text):
@@ -69,9 +69,9 @@ def test_hostile_text_takes_no_longer_than_plain_text(name, form, plain_seconds)
 def test_twice_the_messages_take_about_twice_the_time():
     def work(turns):
         messages = chat(turns)
-        start = time.perf_counter()
+        start = time.thread_time()
         answer(ObserverMaterial(messages=messages))
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     small = min(work(2_000) for _ in range(3))
 

@@ -280,9 +280,9 @@ def test_guidance_of_the_operator_is_an_instruction_and_the_log_is_data():
 
 
 def seconds(action):
-    start = time.perf_counter()
+    start = time.thread_time()
     action()
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 PLAIN = "The quick brown fox writes a note about the river. " * 20_000

@@ -64,9 +64,9 @@ def test_time_grows_with_the_length_of_a_run_and_no_faster(run):
         text = run * (length // len(run))
         times = []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.thread_time()
             COUNTER.count_text(text)
-            times.append(time.perf_counter() - start)
+            times.append(time.thread_time() - start)
         return min(times)
 
     COUNTER.count_text("warm")
@@ -78,9 +78,9 @@ def test_a_message_of_120_tokens_counts_in_well_under_100_microseconds():
     assert 100 < COUNTER.count_message(message) < 140
     times = []
     for _ in range(300):
-        start = time.perf_counter()
+        start = time.thread_time()
         COUNTER.count_message(message)
-        times.append(time.perf_counter() - start)
+        times.append(time.thread_time() - start)
     assert statistics.median(times) < 100e-6
 
 
