@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 T ?= tests
+SEEDS ?= 50
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -49,6 +50,9 @@ bench: $(STAMP) ## measure costs; report in .om/reports/bench.json
 
 faults: $(STAMP) ## inject every fault many times, about an hour; report in .om/reports/faults.json
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))
+
+fuzz: $(STAMP) ## interleave everything; SEEDS=2000 plays more; report in .om/reports/fuzz.json
+	@$(BIN)/python -m tests.fuzz --seeds $(SEEDS)
 
 lock: ## resolve the newest allowed versions into requirements.lock
 	@echo "Resolving into requirements.lock (a few minutes) ..."

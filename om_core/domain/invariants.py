@@ -123,6 +123,10 @@ def violations(material: Material) -> tuple[Violation, ...]:
 def _coverage(material: Material) -> Iterator[Violation]:
     if lost := uncovered(material):
         yield Violation(Invariant.COVERAGE, f"{len(lost)} messages neither raw nor in a chunk: {_some(lost)}")
+    thread = material.snapshot.thread
+    open_below = {call.seq for call in thread.open_calls if call.seq <= thread.observed_seq}
+    if unpinned := open_below - set(thread.pins):
+        yield Violation(Invariant.COVERAGE, f"calls are open in messages {_some(unpinned)}, and these are not pinned")
 
 
 def _overlap(material: Material) -> Iterator[Violation]:

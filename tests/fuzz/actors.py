@@ -19,7 +19,9 @@ import psycopg2.extensions
 from om_core.domain.invariants import Marks
 from om_core.store.session import Session
 
-FaultKind: TypeAlias = Literal["crash", "cut"]
+FaultKind: TypeAlias = Literal["crash", "cut", "freeze"]
+BETWEEN: Final = frozenset({"commit.after", "model.before", "model.after", "wait"})
+"""Points between transactions, where a frozen process holds no lock."""
 CUT: Final = "fuzz: connection cut"
 STUCK_S: Final = 20.0
 LOOK_S: Final = 0.002
@@ -32,10 +34,13 @@ class Crash(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at the nth point an actor reaches: its process dies, or only its connection is cut."""
+    """What happens at the nth point an actor reaches: its process dies, or only its connection is cut, or (from there
+    on between two transactions) it freezes while the others take `steps` steps.
+    """
 
     kind: FaultKind
     at: int
+    steps: int = 0
 
 
 class Actor:
@@ -46,6 +51,7 @@ class Actor:
         self.fault = fault
         self.points: list[str] = []
         self.pid = 0
+        self.frozen = 0
         self.error: BaseException | None = None
         self.crashed = self.cut = self.ended = False
         self.arrived = threading.Event()
@@ -67,11 +73,14 @@ class Actor:
         if self._free:
             return
         self.points.append(point)
+        fault = self.fault
+        if fault is not None and fault.kind == "freeze" and len(self.points) >= fault.at and point in BETWEEN:
+            self.frozen, self.fault = fault.steps, None
         self.arrived.set()
         self._go.acquire()
-        if self.fault is not None and len(self.points) == self.fault.at:
-            self._free = self.fault.kind == "crash"
-            self._break(session, self.fault.kind)
+        if fault is not None and fault.kind != "freeze" and len(self.points) == fault.at:
+            self._free = fault.kind == "crash"
+            self._break(session, fault.kind)
 
     def _break(self, session: Session | None, kind: FaultKind) -> None:
         """End the connection as the server sees it when a client is gone: what was not committed is rolled back."""
@@ -81,11 +90,11 @@ class Actor:
                 with driver.cursor() as cursor:
                     cursor.execute("ROLLBACK")
                 driver.close()
+            session.connection.invalidate()
         if kind == "crash" or session is None:
             self.crashed = True
             raise Crash(self.name)
         self.cut = True
-        session.connection.invalidate()
         raise psycopg2.OperationalError(CUT)
 
     def _run(self) -> None:
@@ -167,11 +176,19 @@ class Stage:
         actor.start()
 
     def ready(self) -> list[Actor]:
-        """Those that stand at a point."""
-        return [actor for actor in self.actors if actor.arrived.is_set() and not actor.ended]
+        """Those that stand at a point, and are not frozen unless all are; while somebody waits for a lock, only those
+        who hold it. With two that wait for one row, Postgres does not say which of them comes first.
+        """
+        standing = [actor for actor in self.actors if actor.arrived.is_set() and not actor.ended]
+        if waiting := [actor.pid for actor in self.actors if not actor.arrived.is_set()]:
+            holders = self._holders(waiting)
+            return [actor for actor in standing if actor.pid in holders] or standing
+        return [actor for actor in standing if not actor.frozen] or standing
 
     def step(self, actor: Actor) -> None:
         """Advance one, and wait until everybody stands at a point, has ended, or waits for a lock."""
+        for one in self.actors:
+            one.frozen = max(0, one.frozen - 1)
         actor.advance()
         limit = monotonic() + STUCK_S
         while moving := [one for one in self.actors if not one.arrived.is_set()]:
@@ -199,6 +216,11 @@ class Stage:
                 (tenant,),
             )
             return {row[0]: Marks(**dict(zip(Marks.__slots__, row[1:], strict=True))) for row in cursor.fetchall()}
+
+    def _holders(self, pids: list[int]) -> set[int]:
+        with self._admin.cursor() as cursor:
+            cursor.execute("SELECT unnest(pg_blocking_pids(pid)) FROM unnest(%s) AS pid", (pids,))
+            return {pid for (pid,) in cursor.fetchall()}
 
     def _waiting(self, pids: list[int]) -> set[int]:
         with self._admin.cursor() as cursor:

@@ -198,6 +198,17 @@ def expire_leases(world: World, rng: Random) -> None:
         rescue(services, tenant, job_id)
 
 
+@operation(12)
+def take_over(world: World, rng: Random) -> None:
+    """Every lease runs out, and another worker does at once what the first one may still be at."""
+    world.admin("UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE state = 'running'")
+    services, runner = _process(world, rng), rng.choice(world.runners)
+    for tenant, job_id in services.store.system.expired(limit=50):
+        rescue(services, tenant, job_id)
+    for queue in rng.sample(QUEUES, k=len(QUEUES)):
+        runner.run(queue)
+
+
 @operation(6)
 def pass_backoff(world: World, rng: Random) -> None:
     world.admin("UPDATE jobs SET run_at = clock_timestamp() WHERE state = 'retryable'")

@@ -42,9 +42,7 @@ def read_context(
     if read_only:
         dialogue.seen = seen
         return
-    # In resource scope other threads' notes enter the log at once: what DESIGN 6.9 asks for is not built yet.
-    alone = len(world.dialogues) == 1
-    if alone and seen is not None and found.prefix_changed is None and not _extends(seen.context, found):
+    if seen is not None and found.prefix_changed is None and not _extends(seen.context, found) and world.one_reader:
         world.findings.append("context: the stable part changed, and nothing was said")
     dialogue.seen = Told(found)
 

@@ -8,9 +8,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.invariants import Marks
-from tests.fuzz.actors import Actor, Fault, Stage, gated
+from tests.fuzz.actors import Actor, Fault, FaultKind, Stage, gated
 from tests.fuzz.checks import check, settle, threads, wake_all
 from tests.fuzz.operations import EXPECTED, TABLE
+from tests.fuzz.processes import THREAD, run_processes
 from tests.fuzz.world import TENANT, World
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 OPERATIONS: Final = 40
 AT_ONCE: Final = 4
+MOST: Final = 12
+"""Operations under way at once: those that move, and those with the frozen ones."""
 TABLES: Final = "events, usage, jobs, reflections, chunks, messages, threads, memories, workers"
 
 
@@ -62,19 +65,21 @@ def draw(seed: int, operations: int = OPERATIONS) -> Plan:
     rng = Random(f"{seed}:plan")
     names = list(TABLE)
     weights = [TABLE[name].weight for name in names]
-    steps = [Step(0, "say")]
-    for number in range(1, operations):
-        fault = None
-        if rng.random() < 0.25:
-            fault = Fault("crash" if rng.random() < 0.7 else "cut", rng.randint(1, 16))
-        steps.append(Step(number, rng.choices(names, weights)[0], fault))
-    return Plan(seed, tuple(steps))
+    later = [Step(number, rng.choices(names, weights)[0], _draw_fault(rng)) for number in range(1, operations)]
+    return Plan(seed, (Step(0, "say"), *later))
+
+
+def _draw_fault(rng: Random) -> Fault | None:
+    if rng.random() < 0.5:
+        return None
+    kinds: list[FaultKind] = ["crash", "cut", "freeze"]
+    [kind] = rng.choices(kinds, [3, 1, 4])
+    return Fault(kind, rng.randint(1, 16), rng.choice([20, 60, 150]))
 
 
 def play(store: PostgresStore, admin: psycopg2.extensions.connection, plan: Plan) -> Outcome:
     """Run a schedule from an empty database, drain it, and check everything."""
-    with admin.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {TABLES} RESTART IDENTITY CASCADE")
+    empty(admin)
     random.seed(f"{plan.seed}:jitter")
     names = ("a", "b") if plan.scope == "resource" else ("a",)
     world = World(store, plan.seed, threads=names, scope=plan.scope)
@@ -85,6 +90,29 @@ def play(store: PostgresStore, admin: psycopg2.extensions.connection, plan: Plan
             _interleave(world, Stage(admin), plan, outcome)
         if not world.findings:
             _drain(world)
+    except Exception as error:  # whatever the drain meets is a finding of this seed
+        world.findings.append(f"drain: {type(error).__name__}: {error}")
+    finally:
+        world.close()
+    outcome.findings = world.findings
+    return outcome
+
+
+def empty(admin: psycopg2.extensions.connection) -> None:
+    """No rows, and ids from 1 again."""
+    with admin.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {TABLES} RESTART IDENTITY CASCADE")
+
+
+def play_processes(store: PostgresStore, admin: psycopg2.extensions.connection, url: str, seed: int) -> Outcome:
+    """The same with two real processes, which interleave as they like."""
+    empty(admin)
+    world = World(store, seed, threads=[THREAD], scope="thread")
+    outcome = Outcome(Plan(seed, ()))
+    try:
+        store.system.heartbeat(name="fuzz", queues=["observation"], slots=1, running=0, version="")
+        world.dialogues[THREAD].stored, world.findings = run_processes(url, seed)
+        _drain(world)
     except Exception as error:  # whatever the drain meets is a finding of this seed
         world.findings.append(f"drain: {type(error).__name__}: {error}")
     finally:
@@ -112,7 +140,9 @@ def _interleave(world: World, stage: Stage, plan: Plan, outcome: Outcome) -> Non
     watch: dict[int, Marks] = {}
     favourite: Actor | None = None
     while waiting or stage.actors:
-        if waiting and len(stage.actors) < AT_ONCE and (not stage.ready() or rng.random() < 0.15):
+        moving = [actor for actor in stage.actors if not actor.frozen]
+        room = len(moving) < AT_ONCE and len(stage.actors) < MOST
+        if waiting and room and (not moving or rng.random() < 0.15):
             stage.enter(_actor(world, plan, waiting.pop()))
         ready = stage.ready()
         if not ready:

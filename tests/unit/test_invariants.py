@@ -136,6 +136,13 @@ def test_a_cut_that_an_open_call_holds_or_held_is_not_stranded(age):
     assert rules(working(cut_seq=8, held_tokens=20, open_calls=(call,), question_seq=9)) == set()
 
 
+def test_a_call_that_is_open_below_the_cursor_is_pinned():
+    call = OpenCall(call_id="c", seq=3, name="look", at=NOW)
+
+    assert rules(with_thread(open_calls=(call,))) == {"coverage"}
+    assert rules(with_thread(open_calls=(call,), pins=(3,))) == set()
+
+
 def told(*events: EventFact, jobs: tuple[JobFact, ...] = ()):
     made = {1: 11, 2: 12, 3: 13}
     chunks = tuple(replace(one, job_id=made[one.id], attempt=1) for one in sound().chunks)
