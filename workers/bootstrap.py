@@ -108,7 +108,7 @@ class WorkerRuntime:
     def audit(self) -> str:
         """Derive again what should be due; what came of it, for Flower. Ends early when the worker stops."""
         result = audit(self._services, stopped=self._stopping.is_set)
-        log.info("audit ended", looked_at=result.looked_at, repaired=result.repaired)
+        log.info("audit ended", looked_at=result.looked_at, repaired=result.repaired, broken=result.violations)
         return f"{result.repaired} of {result.looked_at} threads repaired"
 
     def prune(self) -> str:

