@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ChunkKind, Hints
-from om_core.domain.cuts import CutState, buffered_cut, choose_cut
+from om_core.domain.cuts import Cut, CutState, buffered_cut, choose_cut, open_calls
 from om_core.domain.errors import LostRaceError, UnusableOutputError
 from om_core.domain.job import JobKind, JobState
 from om_core.domain.message import OpenCall
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from threading import Event
 
-    from om_core.domain.cuts import Cut
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import MemoryPolicy
@@ -89,9 +88,12 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
         overhead = SYSTEM_TOKENS + (observation.previous_observer_tokens or 0)
         room = input_room(services.model, observation.model, overhead_tokens=overhead)
         now = tx.now()
-        fixed = job.partial and job.to_seq is not None
-        to_seq = job.to_seq if fixed or job.input.get("halved") else None
-        messages, cut = _cut(tx, thread, policy, to_seq=to_seq, room=room, now=now)
+        fixed = bool(job.partial) and job.to_seq is not None
+        if job.to_seq is not None and fixed:
+            messages, cut = _kept(tx, thread, job.to_seq, room=room)
+        else:
+            to_seq = job.to_seq if job.input.get("halved") else None
+            messages, cut = _cut(tx, thread, policy, to_seq=to_seq, room=room, now=now)
         if cut is None:
             return thread
         notes = prior_notes(tx, services, snapshot, policy, only=job.input.get("shown_chunks") if fixed else None)
@@ -109,6 +111,23 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
         note_range(thread.buffered_seq + 1, cut.to_seq)
         tx.events.add([events.started(job, thread, policy, operation="observation", tokens=cut.tokens, now=now)])
         return chosen
+
+
+def _kept(
+    tx: Transaction, thread: ThreadState, to_seq: int, *, room: int
+) -> tuple[tuple[StoredMessage, ...], Cut | None]:
+    """The range that saved calls already cover, to the message: a call answered since must not move its end."""
+    messages = tx.messages.between(thread.id, thread.buffered_seq, to_seq, limit=max(1, to_seq - thread.buffered_seq))
+    if not messages:
+        return messages, None
+    tokens = sum(message.tokens for message in messages)
+    return messages, Cut(
+        to_seq=to_seq,
+        tokens=tokens,
+        message_count=len(messages),
+        open_calls=tuple(call.call_id for call in open_calls(messages)),
+        sliced=tokens > room,
+    )
 
 
 def _cut(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from om_core.domain.job import JobKind
 from om_core.services.coverage import examine
+from om_core.services.sweep import rescue
 from tests.fuzz.actors import Actor, Stage, gated, run_out, run_to
 from tests.integration.test_pipeline import settle, talk
 from tests.integration.test_races import active_chunk, insert_job, run_one
@@ -94,3 +97,31 @@ def test_a_reflection_whose_base_changed_under_it_does_not_report_an_end(memory:
     types = [event.type for event in memory.events("t", resource="r")]
     assert [job["state"] for job in memory.jobs(kind="reflect").items][-1:] == ["superseded"]
     assert types[-1] == "data-om-buffering-failed"
+
+
+def test_a_range_that_was_read_is_kept_to_the_message_when_its_call_is_answered_meanwhile(
+    memory: Memory, stage: Stage
+) -> None:
+    """An old call held no cut any more; answered, it would: the saved notes cover it all the same (fuzz seed 303)."""
+    services = memory.services
+    call = {"role": "assistant", "parts": [{"type": "tool_call", "call_id": "c", "name": "look", "args": "Berlin"}]}
+    memory.append("t", [{"role": "user", "content": "where is the invoice?"}], resource="r")
+    thread = memory.append("t", [call], format="om", resource="r").thread
+    with services.store.transaction("default") as tx:
+        aged = tuple(replace(one, at=one.at - timedelta(hours=2)) for one in thread.open_calls)
+        tx.threads.update(thread.id, open_calls=aged)
+    job_id = memory.observe("t", resource="r")["job"]
+    first = Actor("first", lambda: _work(memory), None)
+    stage.enter(first)
+    run_to(stage, first, "commit.after", times=3)  # claimed, chosen, and its answer saved
+    shift(services, "UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 s'")
+    assert rescue(services, "default", job_id)
+    result = {"role": "tool", "parts": [{"type": "tool_result", "call_id": "c", "result": "on the desk"}]}
+    memory.append("t", [result], format="om", resource="r")
+
+    assert run_one(services, "buffering") == "ok"
+    run_out(stage, first)
+
+    [chunk] = memory.observations("t", resource="r", state="all").items
+    assert (chunk["from_seq"], chunk["to_seq"]) == (1, 2)
+    assert findings(memory) == []
