@@ -76,7 +76,7 @@ COLUMNS: Final = {
     "leases to\nrecover": "recovery_leases",
     "slowest\nturn, s": "slowest_turn_s",
 }
-WIDTH: Final = 120
+WIDTH: Final = 140
 """The table is readable from here on; a file or a pipe has no width of its own."""
 
 
