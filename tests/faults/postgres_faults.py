@@ -86,6 +86,8 @@ def lock_timeout(stage: Stage, times: int) -> None:
             stage.injected += 1
             stage.pause(1.5 * LEASE_S, 2 * LEASE_S)
         stage.caught_up(time.monotonic())
+    if not any("55P03" in worker.output for worker in stage.fleet.workers):
+        stage.problems.append("no statement of a worker ran into its lock_timeout")
 
 
 @contextmanager

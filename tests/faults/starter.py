@@ -9,6 +9,7 @@ One JSON line per command on stdin: `{"start": id, "log": path, "environment": {
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -37,6 +38,7 @@ LOCK_TIMEOUT: Final = "OM_TEST_LOCK_TIMEOUT_MS"
 """A shorter `lock_timeout` than the store's, so that a test need not wait ten seconds for one."""
 VISIBILITY: Final = "OM_TEST_VISIBILITY_TIMEOUT_S"
 """After this time the broker hands a task that is not acknowledged to another worker."""
+PR_SET_PDEATHSIG: Final = 1
 REAP_S: Final = 0.05
 
 
@@ -95,6 +97,7 @@ def _fork(command: dict[str, Any]) -> int:
 
 def _work(command: dict[str, Any]) -> int:
     os.setsid()
+    _die_with_the_starter()
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, nothing), (1, log), (2, log)):
@@ -113,6 +116,12 @@ def _work(command: dict[str, Any]) -> int:
 
     failpoints.install()
     return work()
+
+
+def _die_with_the_starter() -> None:
+    """A starter that is killed takes its workers along, where the system offers that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _shift_clock(offset_s: float) -> None:
@@ -149,6 +158,7 @@ def _shorten_lock_timeout(milliseconds: int) -> None:
     def shorten(connection: Any, record: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {milliseconds}")
+        connection.commit()  # a setting goes with the transaction that made it
 
 
 if __name__ == "__main__":
