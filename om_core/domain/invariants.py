@@ -280,6 +280,8 @@ def _stranded(material: Material) -> Iterator[str]:
         return
     thread = material.snapshot.thread
     for action in decide(material.snapshot, policy, now).actions:
+        if action.reason == "age" and thread.idle_due_at is not None:
+            continue  # due by time alone: the sweep that comes decides it
         yield f"{action.kind} is due ({action.reason}), without a job"
     ttl = policy.observation.activate_after_idle_s
     wake = next_wake(thread, policy, auto_ttl_s(thread.last_model) if ttl == "auto" else ttl)

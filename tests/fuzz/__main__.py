@@ -36,7 +36,13 @@ def main(arguments: list[str] | None = None) -> int:
                 if options.seed is None and report.seeds % 20 == 0:
                     _write(options.report, report)  # what a long run has found so far
 
-            report = run(place, seeds, process_every=options.process_every, told=console.print, done=done)
+            report = run(
+                place,
+                seeds,
+                process_every=options.process_every,
+                told=lambda line: console.print(line, markup=False),
+                done=done,
+            )
         if options.seed is None and options.mutants:
             with console.status("mutants"):
                 report.mutants = hunt(place)

@@ -159,14 +159,14 @@ def go_on(world: World, rng: Random) -> None:
     _post(world, rng, dialogue, [message])
 
 
-@operation(12)
+@operation(20)
 def context(world: World, rng: Random) -> None:
     read_context(
         world,
         _process(world, rng),
         _dialogue(world, rng),
         max_tokens=rng.choice([None, None, 150, 400]),
-        read_only=rng.random() < 0.2,
+        read_only=rng.random() < 0.1,
         wait=rng.random() < 0.3,
     )
 
@@ -214,7 +214,7 @@ def pass_backoff(world: World, rng: Random) -> None:
     world.admin("UPDATE jobs SET run_at = clock_timestamp() WHERE state = 'retryable'")
 
 
-@operation(4)
+@operation(9)
 def activate_by_hand(world: World, rng: Random) -> None:
     dialogue = _dialogue(world, rng)
     activate(_process(world, rng), TENANT, _thread_id(world, dialogue), forced="manual")

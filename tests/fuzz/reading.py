@@ -17,30 +17,31 @@ if TYPE_CHECKING:
 def read_context(
     world: World, services: Services, dialogue: Dialogue, *, max_tokens: int | None, read_only: bool, wait: bool
 ) -> None:
-    """One context call; what it must not miss is what was answered before it began."""
+    """One context call; what it must not miss is what was answered before it began.
+
+    A client asks for one context after the other, so a call beside another one only looks (`read_only`).
+    """
     stored = set(dialogue.stored)
-    alone = dialogue.reading == 0
-    dialogue.reading += 1
-    dialogue.reads += 1
-    mine, seen, dialogue.seen = dialogue.reads, dialogue.seen, None
+    first = not dialogue.reading
+    seen = dialogue.seen
     request = ContextRequest(
         thread=dialogue.name,
         resource=RESOURCE,
         max_tokens=max_tokens,
-        read_only=read_only,
+        read_only=read_only or not first,
         wait=wait,
     )
+    dialogue.reading = True
+    if not request.read_only:
+        dialogue.seen = None  # if this client dies, nobody knows what it was told
     try:
         found = get_context(services, world.waiter, TENANT, request)  # type: ignore[arg-type]  # the fuzz's own waiter
     finally:
-        dialogue.reading -= 1
+        dialogue.reading = dialogue.reading and not first
     world.findings += [f"context: {problem}" for problem in check_context(found)]
     if found.trimmed is None and (lost := stored - shown(found)):
         world.findings.append(f"context: {sorted(lost)} stored before it, neither raw nor in the log")
-    if not alone or dialogue.reads != mine:
-        return
-    if read_only:
-        dialogue.seen = seen
+    if request.read_only:
         return
     if seen is not None and found.prefix_changed is None and not _extends(seen.context, found) and world.one_reader:
         world.findings.append("context: the stable part changed, and nothing was said")

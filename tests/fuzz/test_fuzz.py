@@ -40,7 +40,7 @@ def test_a_seed_repeats_to_the_step(place: Arena):
 @pytest.mark.slow
 def test_a_schedule_that_fails_is_made_as_short_as_it_still_fails(place: Arena):
     with mutant("range", place.admin):
-        failed = play(place.store, place.admin, draw(0))
+        failed = play(place.store, place.admin, draw(7))
         short = shrink(place.store, place.admin, failed)
 
     assert short.findings

@@ -154,8 +154,8 @@ class Dialogue:
     """For sending again, word for word."""
     open_calls: list[str] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
-    reading: int = 0
-    reads: int = 0
+    reading: bool = False
+    """Whether a context call is under way."""
     seen: Told | None = None
 
 

@@ -125,6 +125,14 @@ def test_a_tail_that_no_sweep_will_look_at_is_stranded():
     assert rules(working(idle_due_at=None, **waiting)) == {"stranded"}
 
 
+def test_work_that_only_time_made_due_may_wait_for_the_sweep_that_will_come():
+    small = {"unbuffered_tokens": 20, "pending_tokens": 40, "oldest_pending_at": NOW - timedelta(hours=2)}
+    due = with_snapshot(working(**small), live_jobs=frozenset())
+
+    assert "stranded" not in rules(due)
+    assert "stranded" in rules(with_snapshot(working(**small, idle_due_at=None), live_jobs=frozenset()))
+
+
 def test_a_cut_that_nothing_holds_is_stranded():
     assert rules(working(cut_seq=8, held_tokens=20)) == {"stranded"}
 
