@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
         _discard_stdout()
         return DONE
     except (KeyboardInterrupt, typer.Abort):
-        return _flushed(INTERRUPTED)
+        return _flushed(_interrupted())
     except typer.Exit as exit_:
         return _flushed(exit_.exit_code)
     except TyperException as error:
@@ -47,6 +47,16 @@ def _invoke(arguments: Sequence[str]) -> int:
     with command.make_context("om", list(arguments)) as context:
         result = command.invoke(context)
     return result if isinstance(result, int) else DONE
+
+
+def _interrupted() -> int:
+    """The exit code of Ctrl-C, whatever was running when it came.
+
+    CPython notes an interrupt that leaves `exec` of a text (the import of a dataclass is one) as unhandled, and at its
+    end dies by SIGINT although it was caught here. The next `exec` takes the note back.
+    """
+    exec("")  # noqa: S102 - for its effect on the interpreter, see above
+    return INTERRUPTED
 
 
 def _flushed(code: int) -> int:

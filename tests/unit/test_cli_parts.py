@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +45,27 @@ def context(log: str, *texts: str) -> Context:
         head_seq=len(messages),
         prefix_hash="",
     )
+
+
+INTERRUPTED_WHILE_A_DATACLASS_IS_MADE = """
+import sys
+from api.cli import run
+
+def invoke(arguments):
+    exec("raise KeyboardInterrupt")
+
+run._invoke = invoke
+sys.exit(run.run([]))
+"""
+
+
+def test_ctrl_c_ends_with_130_even_while_a_dataclass_is_being_made(tmp_path):
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_WHILE_A_DATACLASS_IS_MADE)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+
+    ran = subprocess.run([sys.executable, "-m", "interrupted"], env={**os.environ, "PYTHONPATH": path}, check=False)
+
+    assert ran.returncode == 130
 
 
 def test_a_port_in_use_is_named_before_anything_starts():
