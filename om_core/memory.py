@@ -9,16 +9,15 @@ turn.step([reply])
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from om_core.domain.errors import NotFoundError
 from om_core.domain.job import JobKind
 from om_core.formats.fields import check_id
 from om_core.ports import Page
 from om_core.services import context as contexts
 from om_core.services import ingest, manual, views
 from om_core.services.activate import activate
+from om_core.services.redrive import cancel, find_job, redrive, redrive_all
 from om_core.services.status import status
 from om_core.services.threads import UNSET, ThreadChange, Unset, put_thread
 from om_core.services.waiting import JobWaiter
@@ -277,10 +276,6 @@ class Memory:
                 break
         return {**self.activate(thread, resource=resource), "observe": asked}
 
-    async def flush_async(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:
-        """`flush` for an event loop."""
-        return await asyncio.to_thread(self.flush, thread, resource=resource, wait_s=wait_s)
-
     def _ask(
         self,
         kind: JobKind,
@@ -329,10 +324,7 @@ class Memory:
             NotFoundError: this tenant has no such job.
         """
         with self.services.store.reading(self.tenant) as tx:
-            found = tx.jobs.get(job_id)
-        if found is None:
-            msg = f"no job {job_id}"
-            raise NotFoundError(msg)
+            found = find_job(tx, job_id)
         return views.job_view(found)
 
     def retry_job(self, job_id: int) -> JsonObject:
@@ -341,18 +333,10 @@ class Memory:
         Raises:
             ConflictError: it is not discarded, or a live job does its work already.
         """
-        return self._retry(job_id)
-
-    def _retry(self, job_id: int) -> JsonObject:
-        from om_core.services.redrive import redrive
-
-        ref = redrive(self.services, self.tenant, job_id)
-        return self.job(ref.id)
+        return self.job(redrive(self.services, self.tenant, job_id).id)
 
     def retry_discarded(self) -> list[JsonObject]:
         """Redrive every discarded job that has no live one in its place."""
-        from om_core.services.redrive import redrive_all
-
         return [self.job(ref.id) for ref in redrive_all(self.services, self.tenant)]
 
     def cancel_job(self, job_id: int) -> JsonObject:
@@ -361,8 +345,6 @@ class Memory:
         Raises:
             ConflictError: it is not live any more.
         """
-        from om_core.services.redrive import cancel
-
         cancel(self.services, self.tenant, job_id)
         return self.job(job_id)
 

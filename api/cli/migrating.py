@@ -37,10 +37,10 @@ def version_of(url: str) -> str | None:
     """The schema's version; None for a database without our tables."""
     import sqlalchemy as sa
 
-    from om_core.store.engine import normalise_url
+    from om_core.config.urls import normalise_database_url
     from om_core.store.migrate import current_version
 
-    engine = sa.create_engine(normalise_url(url), poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
+    engine = sa.create_engine(normalise_database_url(url), poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
     try:
         with engine.connect() as connection:
             return current_version(connection)

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from om_core.domain.job import WORKER_SEEN_S
 from om_core.services.coverage import check_coverage
 from om_core.transcripts.model import steps
 
@@ -26,7 +27,6 @@ POLL_S = 0.01
 STEP_WAIT_S = 30.0
 """How long one step may wait for jobs; after a wait in vain there is none until `buffered_seq` moves."""
 FINAL_WAIT_S = 60.0
-WORKER_SEEN_S = 15.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -51,6 +51,9 @@ class JobState(StrEnum):
     SUPERSEDED = "superseded"  # its base changed under it
 
 
+WORKER_SEEN_S: Final = 15.0
+"""A worker seen this recently counts as there (DESIGN 6.4)."""
+
 LIVE_STATES: Final = frozenset({JobState.AVAILABLE, JobState.RUNNING, JobState.RETRYABLE})
 TRANSITIONS: Final = {
     JobState.AVAILABLE: frozenset({JobState.RUNNING, JobState.CANCELLED}),

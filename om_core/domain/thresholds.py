@@ -35,9 +35,6 @@ class Decision:
     actions: tuple[Action, ...]
     idle: tuple[tuple[JobKind, str], ...]
 
-    def why_idle(self, kind: JobKind) -> str | None:
-        return dict(self.idle).get(kind)
-
 
 def decide(snapshot: Snapshot, policy: MemoryPolicy, now: datetime) -> Decision:
     """Decide on observe and reflect work.

@@ -6,12 +6,9 @@ import re
 import zlib
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from om_core.prompts.templating import load_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MIN_CHARS: Final = 2_000
 """Shorter answers are never called degenerate."""
@@ -87,12 +84,3 @@ def echoes(line: str, template: str) -> bool:
         return False
     known = _prompt_shingles(template)
     return sum(shingle in known for shingle in shingles) / len(shingles) > 0.6
-
-
-def echo_share(lines: Iterable[str], template: str) -> float:
-    """The share of characters that stand in lines which repeat the template."""
-    total = repeated = 0
-    for line in lines:
-        total += len(line)
-        repeated += len(line) if echoes(line, template) else 0
-    return repeated / total if total else 0.0

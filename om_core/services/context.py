@@ -16,7 +16,7 @@ from om_core.domain.activation import decide_activation
 from om_core.domain.assemble import assemble
 from om_core.domain.context import ContextInput
 from om_core.domain.errors import NotFoundError
-from om_core.domain.job import JobKind
+from om_core.domain.job import WORKER_SEEN_S, JobKind
 from om_core.services.activate import activate
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from om_core.ports import Transaction
     from om_core.services.deps import Services
     from om_core.services.waiting import JobWaiter
-
-WORKER_SEEN_S = 15.0
-"""A worker seen this recently counts as there (DESIGN 6.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

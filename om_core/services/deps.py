@@ -101,3 +101,8 @@ def ttl_seconds(ttl: Ttl, model: str | None) -> float | None:
 def utc_iso(moment: datetime) -> str:
     """RFC 3339 in UTC with `Z` (API: times)."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def optional_iso(moment: datetime | None) -> str | None:
+    """The same for a time that may be missing."""
+    return None if moment is None else utc_iso(moment)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from om_core.domain.job import JobRef
     from om_core.domain.message import Message
     from om_core.domain.policy import MemoryPolicy
-    from om_core.domain.thread import Snapshot, ThreadState
+    from om_core.domain.thread import ThreadState
     from om_core.ports import LockedThread, Transaction
     from om_core.services.deps import Services
 
@@ -252,8 +252,3 @@ def _wake(thread: ThreadState, policy: MemoryPolicy, now: datetime) -> datetime 
     return next_wake(
         replace(thread, last_activity_at=now, oldest_pending_at=thread.oldest_pending_at or now), policy, ttl
     )
-
-
-def snapshot_of(tx: Transaction, thread_id: int) -> Snapshot:
-    """Thread, memory and live work, without locks."""
-    return tx.memories.snapshot(thread_id)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.errors import InvalidInputError, NotFoundError
+from om_core.services.deps import optional_iso
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -75,18 +76,13 @@ def revoke_key(services: Services, tenant: str, key_id: int) -> KeyRow:
 
 def key_view(row: KeyRow, now: datetime) -> JsonObject:
     """A key as lists show it: never the secret, never the hash."""
-    from om_core.services.deps import utc_iso
-
-    def time(moment: datetime | None) -> str | None:
-        return None if moment is None else utc_iso(moment)
-
     expired = row.expires_at is not None and row.expires_at <= now
     return {
         "id": row.id,
         "prefix": row.prefix,
         "name": row.name,
         "state": "revoked" if row.revoked_at else "expired" if expired else "active",
-        "created_at": time(row.created_at),
-        "expires_at": time(row.expires_at),
-        "revoked_at": time(row.revoked_at),
+        "created_at": optional_iso(row.created_at),
+        "expires_at": optional_iso(row.expires_at),
+        "revoked_at": optional_iso(row.revoked_at),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from om_core.domain.errors import RetryLaterError, SetupError
+from om_core.domain.errors import GiveUpError, RetryLaterError, SetupError
 from om_core.services.measure import ask
 
 if TYPE_CHECKING:
@@ -28,14 +28,11 @@ def model_name(phase: PhaseModel, input_tokens: int) -> str:
     Raises:
         SetupError: `ModelByInputTokens` has no model for so much; the text names both numbers.
     """
-    if not phase.by_input_tokens:
-        return phase.name
-    for limit, name in phase.by_input_tokens:
-        if input_tokens <= limit:
-            return name
-    largest = phase.by_input_tokens[-1][0]
-    msg = f"no model for {input_tokens} input tokens: the largest limit in model.up_to is {largest}; add a larger one"
-    raise SetupError(msg)
+    try:
+        return phase.model_for(input_tokens)
+    except GiveUpError as error:
+        # The input is not at fault: the installation lacks a model that is large enough.
+        raise SetupError(f"{error}; add a larger one to model.up_to") from error
 
 
 def input_room(model: LanguageModel, phase: PhaseModel, *, overhead_tokens: int) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import Snapshot, ThreadState
-    from om_core.ports import ModelReply, Transaction
+    from om_core.ports import ModelReply, NewEvent, Transaction
     from om_core.services.deps import Services
 
 READ_LIMIT = 2_000
@@ -260,7 +260,7 @@ def _store(
     services: Services, tenant: str, job: Job, chosen: Range, replies: list[JsonObject]
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Store the chunk and raise `buffered_seq`, fenced by the job's attempt and by the cursor itself."""
-    text = "\n".join(item["notes"] for item in replies if item["notes"]).strip()
+    text = notes_of(replies)
     result = finished_with(replies)
     with services.store.transaction(tenant) as tx:
         thread = _locked(tx, chosen)
@@ -303,6 +303,24 @@ def _locked(tx: Transaction, chosen: Range) -> ThreadState:
     return thread
 
 
+def notes_of(replies: list[JsonObject]) -> str:
+    """The notes of every call, as one text."""
+    return "\n".join(item["notes"] for item in replies if item["notes"]).strip()
+
+
+def chunk_ended(job: Job, thread: ThreadState, new: NewChunk, now: datetime) -> NewEvent:
+    """The event of a chunk that was made, or made again."""
+    return events.ended(
+        job,
+        thread,
+        operation="observation",
+        tokens=new.message_tokens,
+        buffered_tokens=new.tokens,
+        text=new.text,
+        now=now,
+    )
+
+
 def store_chunk(
     tx: Transaction, services: Services, job: Job, thread: ThreadState, new: NewChunk, result: FinishedJob
 ) -> tuple[JobRef, ...]:
@@ -326,19 +344,7 @@ def store_chunk(
         ),
         wait_latch_seq=None,
     )
-    tx.events.add(
-        [
-            events.ended(
-                job,
-                thread,
-                operation="observation",
-                tokens=new.message_tokens,
-                buffered_tokens=new.tokens,
-                text=new.text,
-                now=now,
-            )
-        ]
-    )
+    tx.events.add([chunk_ended(job, thread, new, now)])
     tx.book_usage(thread, JobKind.OBSERVE.value, new.model or "", result)
     return decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.OBSERVE)
 

@@ -11,10 +11,9 @@ from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
-from om_core.services import events
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import input_room
-from om_core.services.observe import READ_LIMIT, SYSTEM_TOKENS, Range, ask, finished_with
+from om_core.services.observe import READ_LIMIT, SYSTEM_TOKENS, Range, ask, chunk_ended, finished_with, notes_of
 
 if TYPE_CHECKING:
     from threading import Event
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject
     from om_core.domain.thread import ThreadState
-    from om_core.ports import NewEvent, Transaction
+    from om_core.ports import Transaction
     from om_core.services.deps import Services
 
 
@@ -93,7 +92,7 @@ def _store(
     services: Services, tenant: str, job: Job, chosen: Range, replies: list[JsonObject]
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Rewrite the row, fenced by the attempt and by the row still being stale or parked."""
-    text = "\n".join(item["notes"] for item in replies if item["notes"]).strip()
+    text = notes_of(replies)
     result = finished_with(replies)
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(chosen.thread.id)
@@ -120,22 +119,10 @@ def _store(
         if not tx.jobs.finish(job, result) or not tx.chunks.rewrite(chunk.id, new):
             raise LostRaceError("the chunk was rebuilt meanwhile")
         _recount(tx, thread, chunk, new)
-        tx.events.add([_ended(tx, job, thread, new)])
+        tx.events.add([chunk_ended(job, thread, new, tx.now())])
         tx.book_usage(thread, JobKind.REBUILD.value, new.model or "", result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REBUILD)
     return result, jobs
-
-
-def _ended(tx: Transaction, job: Job, thread: ThreadState, new: NewChunk) -> NewEvent:
-    return events.ended(
-        job,
-        thread,
-        operation="observation",
-        tokens=new.message_tokens,
-        buffered_tokens=new.tokens,
-        text=new.text,
-        now=tx.now(),
-    )
 
 
 def _recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) -> None:

@@ -9,7 +9,8 @@ from om_core.domain.job import JobKind
 from om_core.services.enqueue import decide_again
 
 if TYPE_CHECKING:
-    from om_core.domain.job import JobRef
+    from om_core.domain.job import Job, JobRef
+    from om_core.ports import Transaction
     from om_core.services.deps import Services
 
 PAGE = 200
@@ -22,13 +23,7 @@ def redrive(services: Services, tenant: str, job_id: int) -> JobRef:
         NotFoundError: no such job. ConflictError: it is not discarded, or a live job does its work already.
     """
     with services.store.transaction(tenant) as tx:
-        job = tx.jobs.get(job_id)
-        if job is None:
-            msg = f"no job {job_id}"
-            raise NotFoundError(msg)
-        if job.thread_id is not None:
-            tx.threads.lock_by_id(job.thread_id)
-        tx.memories.lock(job.memory_id)
+        job = _with_target_locked(tx, job_id)
         ref = tx.jobs.retry(job_id) if job.state.value == "discarded" else None
         if ref is None:
             reason = (
@@ -40,6 +35,28 @@ def redrive(services: Services, tenant: str, job_id: int) -> JobRef:
             tx.memories.update(job.memory_id, discarded_version=None)
     services.dispatcher.ring([ref])
     return ref
+
+
+def find_job(tx: Transaction, job_id: int) -> Job:
+    """One job.
+
+    Raises:
+        NotFoundError: this tenant has no such job.
+    """
+    job = tx.jobs.get(job_id)
+    if job is None:
+        msg = f"no job {job_id}"
+        raise NotFoundError(msg)
+    return job
+
+
+def _with_target_locked(tx: Transaction, job_id: int) -> Job:
+    """A job, after locking its thread and then its memory: every way out of a live state takes the target's lock."""
+    job = find_job(tx, job_id)
+    if job.thread_id is not None:
+        tx.threads.lock_by_id(job.thread_id)
+    tx.memories.lock(job.memory_id)
+    return job
 
 
 def redrive_all(services: Services, tenant: str) -> list[JobRef]:
@@ -70,13 +87,7 @@ def cancel(services: Services, tenant: str, job_id: int) -> None:
         NotFoundError: no such job. ConflictError: it is not live any more.
     """
     with services.store.transaction(tenant) as tx:
-        job = tx.jobs.get(job_id)
-        if job is None:
-            msg = f"no job {job_id}"
-            raise NotFoundError(msg)
-        if job.thread_id is not None:
-            tx.threads.lock_by_id(job.thread_id)
-        tx.memories.lock(job.memory_id)
+        job = _with_target_locked(tx, job_id)
         if not tx.jobs.cancel(job_id):
             msg = f"job {job_id} is {job.state.value}: only live jobs can be cancelled"
             raise ConflictError(msg)

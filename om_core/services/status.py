@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from om_core.domain.activation import choose_prefix
-from om_core.domain.job import JobKind
+from om_core.domain.job import WORKER_SEEN_S, JobKind
 from om_core.domain.thresholds import decide
 from om_core.services.deps import utc_iso
 from om_core.services.limits import budget_json, budgets_of, held_back
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from om_core.ports import WorkerRow
     from om_core.services.deps import Services
 
-WORKER_SEEN_S = 15.0
 WHY_IDLE = {
     "running": "a job is under way",
     "nothing_pending": "every message is covered by notes",

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from om_core.formats.canonical import dump_message
-from om_core.services.deps import utc_iso
+from om_core.services.deps import optional_iso
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from om_core.domain.chunk import Chunk, Hints, Reflection
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.thread import ThreadState
-    from om_core.ports import EventRow
     from om_core.services.ingest import StepResult
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else utc_iso(moment)
 
 
 def thread_view(thread: ThreadState) -> JsonObject:
@@ -35,8 +28,8 @@ def thread_view(thread: ThreadState) -> JsonObject:
         "observed_seq": thread.observed_seq,
         "pending_tokens": thread.pending_tokens,
         "last_model": thread.last_model,
-        "last_activity_at": _time(thread.last_activity_at),
-        "created_at": _time(thread.created_at),
+        "last_activity_at": optional_iso(thread.last_activity_at),
+        "created_at": optional_iso(thread.created_at),
     }
 
 
@@ -48,7 +41,7 @@ def message_view(stored: StoredMessage) -> JsonObject:
         "tokens": stored.tokens,
         "turn": stored.turn,
         "continues": stored.continues,
-        "created_at": _time(stored.created_at),
+        "created_at": optional_iso(stored.created_at),
     }
 
 
@@ -88,17 +81,17 @@ def job_view(job: Job) -> JsonObject:
         "from_seq": job.from_seq,
         "to_seq": job.to_seq,
         "awaited": job.awaited,
-        "run_at": _time(job.run_at),
+        "run_at": optional_iso(job.run_at),
         "lease_owner": job.lease_owner,
-        "lease_expires_at": _time(job.lease_expires_at),
+        "lease_expires_at": optional_iso(job.lease_expires_at),
         "error": job.error,
         "attempts": job.attempts,
         "input_tokens": job.input_tokens,
         "output_tokens": job.output_tokens,
         "cost_usd": job.cost_usd,
-        "created_at": _time(job.created_at),
-        "started_at": _time(job.started_at),
-        "finished_at": _time(job.finished_at),
+        "created_at": optional_iso(job.created_at),
+        "started_at": optional_iso(job.started_at),
+        "finished_at": optional_iso(job.finished_at),
     }
 
 
@@ -130,8 +123,8 @@ def chunk_view(chunk: Chunk, ids: dict[int, str | None]) -> JsonObject:
         "message_tokens": chunk.message_tokens,
         "model": chunk.model,
         "cost": chunk.cost_usd,
-        "created_at": _time(chunk.created_at),
-        "activated_at": _time(chunk.activated_at),
+        "created_at": optional_iso(chunk.created_at),
+        "activated_at": optional_iso(chunk.activated_at),
         "hints": hints_view(chunk.hints),
         "extracted": chunk.extracted,
     }
@@ -149,11 +142,6 @@ def reflection_view(reflection: Reflection) -> JsonObject:
         "input_tokens": reflection.input_tokens,
         "model": reflection.model,
         "cost": reflection.cost_usd,
-        "created_at": _time(reflection.created_at),
-        "activated_at": _time(reflection.activated_at),
+        "created_at": optional_iso(reflection.created_at),
+        "activated_at": optional_iso(reflection.activated_at),
     }
-
-
-def event_view(event: EventRow) -> dict[str, Any]:
-    """An event as lists show it."""
-    return {"id": event.id, "type": event.type, "data": event.payload, "created_at": _time(event.created_at)}

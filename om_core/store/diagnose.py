@@ -14,9 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from om_core.clock import SystemClock
+from om_core.config.urls import normalise_database_url
+from om_core.domain.job import WORKER_SEEN_S
 from om_core.ports import WorkerRow
 from om_core.store.columns import metadata
-from om_core.store.engine import APP_ROLE, SYSTEM_ROLE, PostgresStore, normalise_url
+from om_core.store.engine import APP_ROLE, SYSTEM_ROLE, PostgresStore
 from om_core.store.migrate import current_version
 from om_core.store.tables import SCHEMA_VERSION
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 OVERDUE_S: Final = 30.0
 """A due job that nobody has taken for so long is stuck: sweeps look every few seconds."""
-WORKER_SEEN_S: Final = 15.0
 MIGRATE: Final = "run `om migrate`"
 
 ROLE = sa.text("SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = :role")
@@ -85,7 +86,7 @@ def diagnose(url: str) -> Diagnosis:
     Raises:
         SQLAlchemyError: it cannot be reached.
     """
-    engine = sa.create_engine(normalise_url(url), poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
+    engine = sa.create_engine(normalise_database_url(url), poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
     try:
         with engine.connect() as connection:
             return _diagnose(connection, url)

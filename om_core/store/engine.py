@@ -7,11 +7,12 @@ cost one round trip together (they would cost three through the driver's own tra
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
+from om_core.config.urls import normalise_database_url
 from om_core.domain.errors import SetupError
 from om_core.store.chunks import ChunkRows
 from om_core.store.claims import read_budgets
@@ -39,14 +40,6 @@ if TYPE_CHECKING:
 
 APP_ROLE = "om_app"
 SYSTEM_ROLE = "om_system"
-
-
-def normalise_url(url: str) -> str:
-    """Any PostgreSQL URL, for psycopg2: SQLAlchemy 2.1 reads a bare `postgresql://` as psycopg 3."""
-    for prefix in ("postgres://", "postgresql://"):
-        if url.startswith(prefix):
-            return "postgresql+psycopg2://" + url.removeprefix(prefix)
-    return url
 
 
 class PostgresTransaction:
@@ -92,7 +85,7 @@ class PostgresStore:
             " -c idle_in_transaction_session_timeout=30000 -c timezone=UTC"
         )
         self.engine = sa.create_engine(
-            normalise_url(url),
+            normalise_database_url(url),
             isolation_level="AUTOCOMMIT",
             pool_size=pool_size,
             max_overflow=0,
@@ -146,8 +139,3 @@ class PostgresStore:
 
     def close(self) -> None:
         self.engine.dispose()
-
-
-def as_params(row: dict[str, Any]) -> dict[str, Any]:
-    """Values as the driver takes them (enums by their text)."""
-    return {key: getattr(value, "value", value) for key, value in row.items()}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
+from om_core.config.urls import normalise_database_url
 from om_core.domain.errors import SchemaVersionError, SetupError
-from om_core.store.engine import APP_ROLE, SYSTEM_ROLE, normalise_url
+from om_core.store.engine import APP_ROLE, SYSTEM_ROLE
 from om_core.store.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ def upgrade(admin_url: str, *, app_url: str | None = None) -> str:
     """
     from alembic import command
 
-    engine = sa.create_engine(normalise_url(admin_url), poolclass=sa.NullPool, connect_args={"connect_timeout": 5})
+    engine = sa.create_engine(
+        normalise_database_url(admin_url), poolclass=sa.NullPool, connect_args={"connect_timeout": 5}
+    )
     try:
         with engine.connect() as connection:
             connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": LOCK_KEY})
@@ -67,7 +70,7 @@ def _grant_roles(connection: sa.Connection, app_url: str | None) -> None:
 
     Without inheritance: with the rights of both roles at once it would see what neither of them may see.
     """
-    login = sa.engine.make_url(normalise_url(app_url)).username if app_url else None
+    login = sa.engine.make_url(normalise_database_url(app_url)).username if app_url else None
     grantee = connection.dialect.identifier_preparer.quote(login) if login else "CURRENT_USER"
     server = int(connection.scalar(sa.text("SHOW server_version_num")))
     options = " WITH INHERIT FALSE, SET TRUE" if server >= 160_000 else ""  # older servers: make the login NOINHERIT

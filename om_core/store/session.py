@@ -44,7 +44,6 @@ class Session:
         self._opening: str | None = begin
         self._role = role
         self._waiting: list[tuple[str, Params]] = []
-        self.statements = 0
 
     def _open(self) -> None:
         """Send BEGIN with role and tenant, if nothing was sent yet."""
@@ -109,7 +108,6 @@ class Session:
     def later(self, statement: Prepared | str, params: Params) -> None:
         """A write whose outcome nobody waits for. What it violates is raised by the statement it is sent with."""
         self._open()
-        self.statements += 1
         if isinstance(statement, str):
             self._waiting.append((statement, params))
         else:
@@ -122,14 +120,12 @@ class Session:
             self._raw(*self._waiting.pop())
 
     def _send(self, sql: str, params: Params) -> _Result:
-        self.statements += 1
         return self._raw(sql, params) if self._opening is None else self._first(sql, params)
 
     def execute(self, statement: sa.Executable, params: Any = None) -> sa.CursorResult[Any]:
         """Run a SQLAlchemy statement."""
         self._open()
         self._flush()
-        self.statements += 1
         return self.connection.execute(statement, params)
 
     def rows(self, statement: sa.Executable, params: Any = None) -> list[sa.RowMapping]:

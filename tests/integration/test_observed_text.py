@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from om_core.memory import Memory
-from om_core.services.run_jobs import JobRunner
+from tests.support.jobs import work_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,15 +43,6 @@ def recorded(services: Services, answer: Callable[[str], str] = str) -> tuple[Me
     return Memory(replace(services, model=recorder), tenant="t1"), recorder
 
 
-def run_all(memory: Memory) -> None:
-    runner = JobRunner(memory.services)
-    try:
-        while any(runner.run(queue) for queue in ("observation", "buffering", "reflection")):
-            pass
-    finally:
-        runner.close()
-
-
 def test_secrets_reach_neither_the_models_nor_what_is_stored_of_their_answers(services: Services) -> None:
     memory, recorder = recorded(services, lambda text: text.replace("\n", f"\n* 🔴 (10:00) key {KEY}\n", 1))
     for n in range(60):
@@ -66,7 +57,7 @@ def test_secrets_reach_neither_the_models_nor_what_is_stored_of_their_answers(se
             ],
             resource="r",
         )
-        run_all(memory)
+        work_off(memory.services)
         memory.context("t", resource="r")
 
     assert {request.phase for request in recorder.asked} == {"observe", "reflect"}
@@ -88,7 +79,7 @@ def test_notes_that_name_no_day_get_the_first_of_their_range_in_the_thread_s_zon
         content = [{"type": "text", "text": TALK.format(n=n)}]
         message = {"role": "user", "parts": content, "created_at": f"2026-03-02T02:{n:02d}:00Z"}
         memory.append("t", [message], resource="r", format="om")
-    run_all(memory)
+    work_off(memory.services)
 
     [chunk, *_] = memory.observations("t", resource="r", state="buffered").items
     assert chunk["text"].startswith("Date: Mar 1, 2026\n")
@@ -99,7 +90,7 @@ def test_hints_that_were_not_asked_for_are_dropped(services: Services) -> None:
     memory, recorder = recorded(services, lambda text: text + unasked)
     for n in range(30):
         memory.append("t", [{"role": "user", "content": TALK.format(n=n)}], resource="r")
-    run_all(memory)
+    work_off(memory.services)
     memory.activate("t", resource="r")
 
     assert recorder.asked

@@ -17,8 +17,9 @@ from om_core.services.sweep import Sweeper
 from om_core.store.migrate import MIGRATIONS
 from tests.integration.test_pipeline import talk
 from tests.integration.test_races import run_one
-from tests.integration.test_sweep import QUEUES, Bell, shift
+from tests.integration.test_sweep import Bell, shift
 from tests.support.fixtures import SMALL
+from tests.support.jobs import QUEUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

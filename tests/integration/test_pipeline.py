@@ -14,6 +14,7 @@ from om_core.services.observe import run_observe
 from om_core.services.run_jobs import JobRunner
 from om_core.turn import parse_messages
 from tests.support.fixtures import raw_session
+from tests.support.jobs import work_off
 
 if TYPE_CHECKING:
     from om_core.memory import Memory
@@ -45,8 +46,7 @@ def run_all(memory: Memory) -> list[str]:
 
 def settle(memory: Memory) -> None:
     """Run until nothing is due: a job may make another one due."""
-    while run_all(memory):
-        pass
+    work_off(memory.services)
 
 
 def test_a_stored_message_has_seq_tokens_and_comes_back_raw(memory: Memory) -> None:

@@ -19,8 +19,9 @@ from om_core.testing.scripted_replies import answer_reply
 from om_core.testing.scripted_server import Reply, ScriptedModelServer
 from tests.integration.test_pipeline import settle, talk
 from tests.integration.test_races import active_chunk, run_one
-from tests.integration.test_sweep import QUEUES, Bell, idle, shift
+from tests.integration.test_sweep import Bell, idle, shift
 from tests.support.fixtures import COUNTER, SMALL
+from tests.support.jobs import QUEUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

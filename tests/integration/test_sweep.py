@@ -13,6 +13,7 @@ from om_core.services.leases import LeaseKeeper
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
 from tests.support.fixtures import SMALL, raw_session
+from tests.support.jobs import QUEUES, work_off
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from om_core.services.deps import Services
 
-QUEUES = ("observation", "buffering", "reflection")
 TEXT = "the blue box goes to the Berlin office on Friday and Maria calls them " * 4
 
 
@@ -159,14 +159,6 @@ def idle(services: Services, seconds: int) -> None:
         seconds,
         seconds,
     )
-
-
-def work_off(services: Services) -> None:
-    runner = JobRunner(services)
-    for queue in QUEUES:
-        while runner.run(queue) is not None:
-            pass
-    runner.close()
 
 
 def test_an_idle_thread_is_activated_by_the_sweep(services_with: Callable[..., Services], bell: Bell) -> None:
