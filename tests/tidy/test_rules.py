@@ -80,6 +80,7 @@ COMPLIANT = [
     ("printing", "api/cli/show.py", "print(1)\n"),
     ("random_numbers", PRODUCT, "import random  # jitter of the backoff\n"),
     ("dangerous", PRODUCT, "run(['ls'], shell=False)\nx.eval()\n"),
+    ("dangerous", PRODUCT, 'exec("")\n'),
     ("skipped_tests", TEST, "x.skip(1)\n"),
     ("type_ignores", PRODUCT, "x = 1  # type: ignore[assignment]  # the stub is wrong\ny = '# type: ignore'\n"),
     ("noqa_codes", PRODUCT, "x = 1  # noqa: S310 - our own server\n"),
