@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from api import errors
 from api.deps import ApiState
 from api.guards import RequestGuard
-from api.routes import contexts, health, jobs, messages, notes, threads, work
+from api.routes import contexts, events, health, jobs, messages, notes, threads, work
 from api.schemas.answers import Problem
 from om_core.domain.errors import SetupError
 from om_core.scrape import scrape_registry
+from om_core.services.feed import EventFeed
 from om_core.services.waiting import JobWaiter
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ ROUTERS: Final = (
     messages.router,
     contexts.router,
     notes.router,
+    events.router,
     work.router,
     jobs.router,
     health.router,
@@ -51,12 +53,13 @@ def create_app(services: Services, *, auth: str) -> FastAPI:
     if auth not in {"keys", "off"}:
         msg = f"OM_AUTH = {auth!r} is not allowed: keys or off"
         raise SetupError(msg)
-    waiter = JobWaiter(services.store)
+    waiter, feed = JobWaiter(services.store), EventFeed(services.store)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.om_probes = health.probe_limiter()
         yield
+        feed.close()
         waiter.close()
 
     app = FastAPI(
@@ -68,7 +71,7 @@ def create_app(services: Services, *, auth: str) -> FastAPI:
         redoc_url=None,
     )
     app.state.om_metrics = scrape_registry(services.store.system)
-    app.state.om = ApiState(services=services, waiter=waiter, auth=auth)
+    app.state.om = ApiState(services=services, waiter=waiter, feed=feed, auth=auth)
     app.add_middleware(RequestGuard)
     errors.install(app)
     for router in ROUTERS:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from om_core.services.deps import Services
+    from om_core.services.feed import EventFeed
     from om_core.services.waiting import JobWaiter
 
 DEFAULT_TENANT: Final = "default"
@@ -38,6 +39,7 @@ class ApiState:
 
     services: Services
     waiter: JobWaiter
+    feed: EventFeed
     auth: str
 
 

@@ -23,6 +23,7 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
     from api.app import create_app
     from api.cli.connect import joined
     from api.cli.ports import check_free
+    from api.server import ApiServer
     from om_core.bootstrap import build_services, find_dispatcher
     from om_core.config import check_auth_binding
     from om_core.tracing import start_tracing
@@ -38,8 +39,9 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
         dispatcher = find_dispatcher(located.redis_url)
         services = build_services(settings, located, dispatcher=dispatcher)
         try:
-            uvicorn.run(
-                create_app(services, auth=settings.auth),
+            app = create_app(services, auth=settings.auth)
+            config = uvicorn.Config(
+                app,
                 host=address,
                 port=number,
                 log_config=None,
@@ -47,6 +49,10 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=SHUTDOWN_S,
             )
+            server = ApiServer(app, config)
+            server.run()
+            if not server.started:
+                raise SystemExit(1)
         finally:
             dispatcher.close()
             services.store.close()

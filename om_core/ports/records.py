@@ -133,6 +133,15 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Which targets have new events: (tenant, thread id, resource id), and the position up to which this was looked."""
+
+    position: str
+    targets: frozenset[tuple[str, int, str]]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewChunk:
     """An Observer result to store over the range right after `buffered_seq`."""
 

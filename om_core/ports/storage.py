@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         NewJob,
         NewMessage,
         NewReflection,
+        News,
         NewThread,
         Page,
         SystemGauges,
@@ -218,6 +219,9 @@ class Events(Protocol):
     ) -> tuple[EventRow, ...]:
         """Events after an id, never passing an open transaction; `last_id` None: the newest `limit`."""
 
+    def position(self) -> str:
+        """An id that every event settled by now is before, and every later one after."""
+
 
 class Keys(Protocol):
     """API keys of a tenant."""
@@ -331,6 +335,9 @@ class SystemStore(Protocol):
         """Tenants that have threads, in order, above one."""
 
     def job_states(self, job_ids: Sequence[int]) -> dict[int, str]: ...
+
+    def news(self, position: str | None) -> News:
+        """Who has events settled after a position; None: nobody yet, only where to begin."""
 
     def heartbeat(self, *, name: str, queues: Sequence[str], slots: int, running: int, version: str) -> None: ...
 

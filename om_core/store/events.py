@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
 from om_core.domain.errors import InvalidInputError
-from om_core.ports import EventRow
+from om_core.ports import EventRow, News
 from om_core.store.session import dumps
 from om_core.store.tables_service import events
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 SETTLED = sa.text("xid < pg_snapshot_xmin(pg_current_snapshot())")
 """A row whose transaction, and every older one that wrote events, has ended."""
 
+EVENT_ID: Final = re.compile("([0-9]{1,20})-([0-9]{1,19})")
+NEWS_LIMIT: Final = 2_000
+NEWS: Final = sa.text("""
+SELECT tenant_id, thread_id, resource_id, xid::text AS xid, id FROM events
+ WHERE (xid, id) > (CAST(CAST(:xid AS text) AS xid8), :number) AND xid < pg_snapshot_xmin(pg_current_snapshot())
+ ORDER BY events.xid, id LIMIT :limit
+""")
+
 
 def event_params(event: NewEvent) -> dict[str, Any]:
     """A row for `om_insert_events_v1`."""
@@ -33,12 +42,11 @@ def event_params(event: NewEvent) -> dict[str, Any]:
 
 
 def _position(event_id: str) -> tuple[int, int]:
-    xid, _, number = event_id.partition("-")
-    try:
-        return int(xid), int(number)
-    except ValueError:
-        msg = f"{event_id!r} is not an event id: pass the `id` of the last event seen, unchanged"
-        raise InvalidInputError(msg, path="last_event_id") from None
+    found = EVENT_ID.fullmatch(event_id)
+    if found is None or int(found[1]) >= 2**64 or int(found[2]) >= 2**63:
+        msg = f"{event_id[:64]!r} is not an event id: pass the `id` of the last event seen, unchanged"
+        raise InvalidInputError(msg, path="last_event_id")
+    return int(found[1]), int(found[2])
 
 
 def _row(row: Row) -> EventRow:
@@ -49,6 +57,24 @@ def _row(row: Row) -> EventRow:
         payload=row["payload"],
         created_at=row["created_at"],
     )
+
+
+def settled_position(session: Session) -> str:
+    """Before every event whose transaction has not ended, after all others."""
+    xmin = session.rows(sa.text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xmin"))[0]["xmin"]
+    return f"{xmin}-0"
+
+
+def read_news(session: Session, position: str | None) -> News:
+    """Implements `ports.SystemStore.news`: ids only."""
+    if position is None:
+        return News(position=settled_position(session), targets=frozenset(), more=False)
+    xid, number = _position(position)
+    rows = session.rows(NEWS, {"xid": str(xid), "number": number, "limit": NEWS_LIMIT})
+    if not rows:
+        return News(position=position, targets=frozenset(), more=False)
+    targets = frozenset((row["tenant_id"], row["thread_id"], row["resource_id"]) for row in rows)
+    return News(position=f"{rows[-1]['xid']}-{rows[-1]['id']}", targets=targets, more=len(rows) == NEWS_LIMIT)
 
 
 class EventRows:
@@ -62,6 +88,9 @@ class EventRows:
             self._session.later(
                 "SELECT om_insert_events_v1(%s::json)", (dumps([event_params(event) for event in new]),)
             )
+
+    def position(self) -> str:
+        return settled_position(self._session)
 
     def after(
         self, *, thread_id: int | None, resource_id: str | None, last_id: str | None, limit: int

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from om_core.ports import ClaimedJob, ClaimLimits, WorkerRow
 from om_core.store.claims import CLAIM, breaker_failed, breaker_gate, breaker_worked, limits_json, read_breakers
+from om_core.store.events import read_news
 from om_core.store.gauges import read_gauges
 from om_core.store.keys import find_key
 from om_core.store.retention import tenants
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from om_core.domain.job import Job, JobRef
     from om_core.domain.policy import JobPolicy
-    from om_core.ports import BreakerRow, FoundKey, SystemGauges
+    from om_core.ports import BreakerRow, FoundKey, News, SystemGauges
     from om_core.store.engine import PostgresStore
     from om_core.store.session import Session
 
@@ -187,6 +188,10 @@ class SystemRows:
         with self._session() as session:
             query = sa.text("SELECT id, state FROM jobs WHERE id = ANY (:ids)")
             return {row["id"]: row["state"] for row in session.rows(query, {"ids": list(job_ids)})}
+
+    def news(self, position: str | None) -> News:
+        with self._session() as session:
+            return read_news(session, position)
 
     def heartbeat(self, *, name: str, queues: Sequence[str], slots: int, running: int, version: str) -> None:
         with self._session() as session:

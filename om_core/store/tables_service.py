@@ -24,6 +24,7 @@ events = sa.Table(
 )
 sa.Index("events_thread_idx", events.c.tenant_id, events.c.thread_id, events.c.xid, events.c.id)
 sa.Index("events_resource_idx", events.c.tenant_id, events.c.resource_id, events.c.xid, events.c.id)
+sa.Index("events_settled_idx", events.c.xid, events.c.id)  # what is new, for the streams of all tenants
 
 usage = sa.Table(
     "usage",

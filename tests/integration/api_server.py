@@ -14,6 +14,7 @@ import uvicorn
 from jsonschema import Draft202012Validator
 
 from api.app import create_app
+from api.server import ApiServer
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def serving(app: FastAPI) -> Iterator[ApiClient]:
     """Serve the application on a free port of the loopback address, as `om api` does."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_level="error", lifespan="on", ws="none", timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
+    server = ApiServer(app, config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
@@ -117,7 +118,7 @@ def serving(app: FastAPI) -> Iterator[ApiClient]:
         with ApiClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=30) as client:
             yield client
     finally:
-        server.should_exit = True
+        server.stop()
         thread.join(timeout=15)
         listener.close()
 

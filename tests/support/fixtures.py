@@ -63,10 +63,10 @@ def build(store: PostgresStore, options: JsonObject, **changes: object) -> Servi
     return Services(**{**parts, **changes})  # type: ignore[arg-type]  # tests name what they change
 
 
-def raw_session(store: Store) -> AbstractContextManager[Session]:
-    """A transaction as the application role of tenant `default`, for statements that no service makes."""
+def raw_session(store: Store, tenant: str = "default") -> AbstractContextManager[Session]:
+    """A transaction as the application role of a tenant, for statements that no service makes."""
     assert isinstance(store, PostgresStore)
-    return store.session("om_app", "default")
+    return store.session("om_app", tenant)
 
 
 def system_session(store: Store) -> AbstractContextManager[Session]:

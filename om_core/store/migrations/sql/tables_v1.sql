@@ -261,6 +261,7 @@ CREATE TABLE events (
 );
 
 CREATE INDEX events_resource_idx ON events (tenant_id, resource_id, xid, id);
+CREATE INDEX events_settled_idx ON events (xid, id);
 CREATE INDEX events_thread_idx ON events (tenant_id, thread_id, xid, id);
 
 CREATE TABLE messages (
