@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import FastAPI
 
 from api import errors
+from api.dashboard import login, static_files
+from api.dashboard import router as dashboard
 from api.deps import ApiState
 from api.guards import RequestGuard
 from api.routes import contexts, events, health, jobs, messages, notes, threads, work
@@ -39,13 +41,14 @@ DESCRIPTION: Final = (
 )
 
 
-def create_app(services: Services, *, auth: str) -> FastAPI:
+def create_app(services: Services, *, auth: str, flower_port: int | None = None) -> FastAPI:
     """The application over services that the caller built and closes.
 
     Args:
         services: the adapters; the application ends only its own job poller.
         auth: `keys`, or `off` (the caller makes sure that only loopback addresses are served:
             `om_core.config.check_auth_binding`).
+        flower_port: where Flower runs on the same host, for a link in the dashboard.
 
     Raises:
         SetupError: `auth` is neither.
@@ -71,11 +74,14 @@ def create_app(services: Services, *, auth: str) -> FastAPI:
         redoc_url=None,
     )
     app.state.om_metrics = scrape_registry(services.store.system)
-    app.state.om = ApiState(services=services, waiter=waiter, feed=feed, auth=auth)
+    app.state.om = ApiState(services=services, waiter=waiter, feed=feed, auth=auth, flower_port=flower_port)
     app.add_middleware(RequestGuard)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(login)
+    app.include_router(dashboard)
+    app.mount("/static", static_files())
     _describe(app)
     return app
 

@@ -41,6 +41,11 @@ class ApiState:
     waiter: JobWaiter
     feed: EventFeed
     auth: str
+    flower_port: int | None = None
+    """Where Flower runs on the same host, for a link."""
+
+    def flower_url(self, host: str | None) -> str | None:
+        return f"http://{host}:{self.flower_port}/" if self.flower_port and host else None
 
 
 def state_of(request: Request) -> ApiState:

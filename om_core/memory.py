@@ -131,10 +131,12 @@ class Memory:
         with self.services.store.reading(self.tenant) as tx:
             return contexts.find_snapshot(tx, thread, resource).thread
 
-    def threads(self, *, resource: str | None = None, cursor: str | None = None, limit: int = 50) -> Page[ThreadState]:
-        """Threads, newest first."""
+    def threads(
+        self, *, resource: str | None = None, search: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[ThreadState]:
+        """Threads, newest first; `search` is looked for in ids, titles and resources."""
         with self.services.store.reading(self.tenant) as tx:
-            return tx.threads.page(resource_id=resource, cursor=cursor, limit=limit)
+            return tx.threads.page(resource_id=resource, search=search, cursor=cursor, limit=limit)
 
     # A turn
 

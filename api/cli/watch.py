@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from api.cli.options import Resource, Tenant, Thread
+from om_core.services.event_text import event_line
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
 PERIOD_S: Final = 0.5
 EVENTS_SHOWN: Final = 12
 FIRST_EVENTS: Final = 5
-_SIZES: Final = (
-    ("tokensToBuffer", "{:,} tokens to read"),
-    ("tokensToObserve", "{:,} tokens to read"),
-    ("tokensBuffered", "{:,} tokens read"),
-    ("tokensObserved", "{:,} tokens read"),
-    ("bufferedTokens", "{:,} tokens of notes"),
-    ("tokensActivated", "{:,} tokens"),
-    ("observationTokens", "{:,} tokens of notes"),
-    ("tokensAttempted", "{:,} tokens"),
-)
 
 
 def watch(
@@ -126,13 +117,3 @@ def _status_line(status: dict[str, Any]) -> str:
         f"messages {messages['tokens']:,}/{messages['threshold']:,}  notes {notes['tokens']:,}/{notes['threshold']:,}  "
         f"buffered {status['windows']['buffered']['observations']['chunks']}  running {running}"
     )
-
-
-def event_line(row: EventRow) -> str:
-    """One event in words: time, kind, sizes."""
-    data = row.payload
-    sizes = [form.format(data[name]) for name, form in _SIZES if isinstance(data.get(name), int)]
-    extra = [str(data[name]) for name in ("triggeredBy", "newTitle", "error") if data.get(name)]
-    what = f"{data['operationType']} " if data.get("operationType") else ""
-    kind = row.type.removeprefix("data-om-")
-    return f"{row.created_at:%H:%M:%S}  {kind:<18} {what}{', '.join([*extra, *sizes])}"

@@ -92,7 +92,7 @@ async def stream_thread_events(
 ) -> EventStream:
     """What happens in one thread, live."""
     found = await run_in_threadpool(memory.get_thread, thread, resource=resource_id)
-    return await _open(request, memory, last_event_id, thread_id=found.id, resource_id=None)
+    return await open_stream(request, memory, last_event_id, thread_id=found.id, resource_id=None)
 
 
 @router.get("/events", response_class=EventStream, status_code=200, responses=STREAM)
@@ -103,10 +103,10 @@ async def stream_events(
     last_event_id: LastEventId = None,
 ) -> EventStream:
     """What happens in all threads of a resource, or of everybody, live."""
-    return await _open(request, memory, last_event_id, thread_id=None, resource_id=resource_id)
+    return await open_stream(request, memory, last_event_id, thread_id=None, resource_id=resource_id)
 
 
-async def _open(
+async def open_stream(
     request: Request, memory: Memory, last_id: str | None, *, thread_id: int | None, resource_id: str | None
 ) -> EventStream:
     """Find where the stream begins before it is answered: what is wrong is a problem document, not a broken stream."""

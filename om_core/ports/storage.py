@@ -72,7 +72,10 @@ class Threads(Protocol):
     def update(self, thread_id: int, **changes: Any) -> None:
         """Write columns of a locked thread."""
 
-    def page(self, *, resource_id: str | None, cursor: str | None, limit: int) -> Page[ThreadState]: ...
+    def page(
+        self, *, resource_id: str | None, cursor: str | None, limit: int, search: str | None = None
+    ) -> Page[ThreadState]:
+        """Newest first; `search` is looked for in ids, titles and resources, whatever its case."""
 
 
 class Memories(Protocol):
@@ -330,6 +333,12 @@ class SystemStore(Protocol):
 
     def key(self, digest: bytes) -> FoundKey | None:
         """Whose key has this hash, if it is neither revoked nor expired."""
+
+    def key_id(self, digest: bytes) -> int | None:
+        """The id of the key with this hash, if it is not revoked."""
+
+    def key_hash(self, key_id: int) -> bytes | None:
+        """The hash of a key, whatever its state."""
 
     def tenants(self, after: str, *, limit: int) -> tuple[str, ...]:
         """Tenants that have threads, in order, above one."""

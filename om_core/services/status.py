@@ -28,7 +28,7 @@ WHY_IDLE = {
     "below_threshold": "too little is pending for the next chunk",
     "nothing_new": "the log holds too few notes since the last reflection",
     "no_progress": "the last reflection did not shorten the log; waiting for it to grow",
-    "buffered": "a finished reflection waits for the log to reach its threshold",
+    "buffered": "a finished reflection takes effect with a later context, once the log has reached its threshold",
     "discarded": "the last attempt was given up; redrive it with `om jobs retry`",
 }
 

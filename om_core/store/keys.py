@@ -19,6 +19,8 @@ FIND = """
 SELECT tenant_id, resource_id, thread, read_only FROM api_keys
  WHERE hash = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
 """
+ID = "SELECT id FROM api_keys WHERE hash = %s AND revoked_at IS NULL"
+HASH = "SELECT hash FROM api_keys WHERE id = %s"
 SHOWN = (
     api_keys.c.id,
     api_keys.c.prefix,
@@ -44,6 +46,18 @@ def find_key(session: Session, digest: bytes) -> FoundKey | None:
     """Whose key it is, if it may be used now. The index compares hashes, so nothing of a key leaks by timing."""
     found = session.hot(FIND, (digest,))
     return FoundKey(*found[0]) if found else None
+
+
+def find_key_id(session: Session, digest: bytes) -> int | None:
+    """The id of a key that was not revoked."""
+    found = session.hot(ID, (digest,))
+    return int(found[0][0]) if found else None
+
+
+def find_key_hash(session: Session, key_id: int) -> bytes | None:
+    """What is stored of a key."""
+    found = session.hot(HASH, (key_id,))
+    return bytes(found[0][0]) if found else None
 
 
 class KeyRows:

@@ -14,7 +14,7 @@ from om_core.ports import ClaimedJob, ClaimLimits, WorkerRow
 from om_core.store.claims import CLAIM, breaker_failed, breaker_gate, breaker_worked, limits_json, read_breakers
 from om_core.store.events import read_news
 from om_core.store.gauges import read_gauges
-from om_core.store.keys import find_key
+from om_core.store.keys import find_key, find_key_hash, find_key_id
 from om_core.store.retention import tenants
 from om_core.store.rows import KNOWN, job_from, moment, ref_from
 
@@ -179,6 +179,14 @@ class SystemRows:
     def key(self, digest: bytes) -> FoundKey | None:
         with self._session() as session:
             return find_key(session, digest)
+
+    def key_id(self, digest: bytes) -> int | None:
+        with self._session() as session:
+            return find_key_id(session, digest)
+
+    def key_hash(self, key_id: int) -> bytes | None:
+        with self._session() as session:
+            return find_key_hash(session, key_id)
 
     def tenants(self, after: str, *, limit: int) -> tuple[str, ...]:
         with self._session() as session:

@@ -176,11 +176,16 @@ class ThreadRows:
         key = {"tenant": self._session.tenant_id, "thread": thread_id}
         self._session.later(_update(tuple(sorted(changes))), key | changes)
 
-    def page(self, *, resource_id: str | None, cursor: str | None, limit: int) -> Page[ThreadState]:
+    def page(
+        self, *, resource_id: str | None, cursor: str | None, limit: int, search: str | None = None
+    ) -> Page[ThreadState]:
         after = decode_cursor(cursor)
         query = sa.select(threads).where(self._mine).order_by(threads.c.id.desc()).limit(limit + 1)
         if resource_id is not None:
             query = query.where(threads.c.resource_id == resource_id)
+        if search is not None:
+            places = (threads.c.external_id, threads.c.title, threads.c.resource_id)
+            query = query.where(sa.or_(*(place.icontains(search, autoescape=True) for place in places)))
         if after is not None:
             query = query.where(threads.c.id < after)
         found = [thread_from(row) for row in self._session.rows(query)]

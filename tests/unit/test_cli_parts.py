@@ -18,12 +18,12 @@ from api.cli.output import ago, bar
 from api.cli.ports import check_free
 from api.cli.progress import progress
 from api.cli.reports import write_report
-from api.cli.watch import event_line
 from om_core.demo.score import CacheMeter, context_text, last_messages, share_of_facts
 from om_core.domain.context import Context, ContextTokens, SystemBlock
 from om_core.domain.errors import SetupError
 from om_core.domain.message import Message, Role, StoredMessage, Text, ToolCall, ToolResult
 from om_core.ports import EventRow
+from om_core.services.event_text import event_line
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
