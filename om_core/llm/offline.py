@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from om_core.domain.errors import RetryLaterError, SetupError
 from om_core.domain.message import Role, text_of
 from om_core.domain.policy import OFFLINE_MODEL
+from om_core.llm.names import OFFLINE_PROVIDER
 from om_core.llm.offline_observe import notes_of, read_range, select
 from om_core.llm.offline_reflect import reflect
 from om_core.llm.offline_text import sentences, terse, words
@@ -19,16 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from threading import Event
 
-    from om_core.domain.message import StoredMessage
+    from om_core.domain.message import JsonObject, StoredMessage
     from om_core.ports import ModelRequest
 
 WINDOW_TOKENS: Final = 1_000_000
+_MOST: Final = 100
 EXTRACT_MARK: Final = "[extract: no notes could be made of these messages]"
 _TASK_CHARS: Final = 240
 _TASK_WORDS: Final = 2
 """A message with fewer content words (thanks, yes) is no task."""
 _TITLE_WORDS: Final = 5
-_ROUNDS: Final = 3
+_ROUNDS: Final = 6
+_SNUG: Final = 0.97
+"""Notes that take this share of the wanted size are near enough to it."""
+_AIM: Final = 0.99
 
 
 class OfflineModel:
@@ -46,7 +51,7 @@ class OfflineModel:
 
         Raises:
             RetryLaterError: `cancelled` is set.
-            SetupError: the model is not `offline/extractive`.
+            SetupError: the model is not `offline/extractive`, or its compression is no number from 1 to 100.
         """
         if request.model != OFFLINE_MODEL:
             raise SetupError(f"{request.model}: there is one offline model, {OFFLINE_MODEL}; set that name")
@@ -54,7 +59,7 @@ class OfflineModel:
             raise RetryLaterError("the call was cancelled before it began")
         material = request.material
         text = (
-            self._observe(material)
+            self._observe(material, compression_of(request.provider_options))
             if isinstance(material, ObserverMaterial)
             else f"<observations>\n{reflect(material, self._count)}\n</observations>"
         )
@@ -72,8 +77,8 @@ class OfflineModel:
         """A million: it reads any range at once."""
         return WINDOW_TOKENS
 
-    def _observe(self, material: ObserverMaterial) -> str:
-        texts = [f"<observations>\n{_quoted(self._notes(material))}\n</observations>"]
+    def _observe(self, material: ObserverMaterial, compression: float | None) -> str:
+        texts = [f"<observations>\n{_quoted(self._notes(material, compression))}\n</observations>"]
         hints = (
             ("current-task", material.ask_current_task, _current_task(material.messages)),
             ("suggested-response", material.ask_suggested_response, _suggested_response(material)),
@@ -82,19 +87,42 @@ class OfflineModel:
         texts.extend(f"<{tag}>\n{_quoted(value)}\n</{tag}>" for tag, asked, value in hints if asked and value)
         return "\n".join(texts)
 
-    def _notes(self, material: ObserverMaterial) -> str:
+    def _notes(self, material: ObserverMaterial, compression: float | None) -> str:
         """Notes of about the wanted size: estimated, counted, and chosen again where the estimate was off."""
-        found = read_range(material.messages, timezone=material.timezone, open_calls=material.open_calls)
-        prose, tools = found.budgets(material.target_tokens)
+        found = read_range(
+            material.messages, timezone=material.timezone, open_calls=material.open_calls, count=self._count
+        )
+        known = frozenset(words(material.prior_notes))
+        target = material.target_tokens
+        if target is None and compression is not None:
+            target = int((found.prose_tokens + found.tool_tokens) / compression)
+        prose, tools = found.budgets(target)
         wanted = prose + tools
-        notes = ""
+        best = ""
         for _ in range(_ROUNDS):
-            notes = notes_of(select(found, prose, tools))
+            notes = notes_of(select(found, prose, tools, known))
             size = self._count(notes)
-            if size <= 1.05 * wanted:
+            if size <= wanted or not best:
+                best = notes
+            if _SNUG * wanted <= size <= wanted:
                 break
-            prose, tools = (int(budget * wanted / size) for budget in (prose, tools))
-        return notes
+            prose, tools = (int(budget * _AIM * wanted / max(1, size)) for budget in (prose, tools))
+        return best
+
+
+def compression_of(provider_options: JsonObject) -> float | None:
+    """`compression` in the section `offline`: tokens of messages per token of notes; None where it is not set.
+
+    Raises:
+        SetupError: it is no number from 1 to 100.
+    """
+    section = provider_options.get(OFFLINE_PROVIDER) or {}
+    wanted = section.get("compression") if isinstance(section, dict) else None
+    if wanted is None:
+        return None
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 1 <= wanted <= _MOST:
+        raise SetupError(f"provider_options.offline.compression = {wanted!r}: set a number from 1 to {_MOST}")
+    return float(wanted)
 
 
 def _quoted(text: str) -> str:

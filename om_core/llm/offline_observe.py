@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from om_core.domain.message import File, Image, Role, Text, ToolCall, ToolResult
 from om_core.domain.tags import is_injected
-from om_core.llm.offline_text import estimate_tokens
+from om_core.llm.offline_languages import Language, language_of
+from om_core.llm.offline_prose import Said, prose_units
+from om_core.llm.offline_text import estimate_tokens, is_question
 from om_core.llm.offline_tools import call_head, head_unit, line_units, payload_texts
-from om_core.llm.offline_units import Unit, choose, prose_units, rarity_of, worth
+from om_core.llm.offline_units import Unit, choose, rarity_of, worth
 from om_core.prompts.notes import Note, format_notes
 from om_core.prompts.render import one_line, speaker_name, zone_of
 
@@ -27,18 +29,24 @@ PROSE_RATIO: Final = 5
 """Tokens of prose per token of notes, where nothing else is asked for."""
 WORK_PROSE_RATIO: Final = 3
 """The same where tool payloads are most of the range: there people say little, and what they say matters."""
-TOOL_RATIO: Final = 13
+TOOL_RATIO: Final = 13.5
 """Tokens of tool calls and results per token of notes."""
-_NOTE_TOKENS: Final = 80
-_NOTE_SPAN: Final = timedelta(minutes=20)
+_LEAST: Final = 30
+_NOTE_TOKENS: Final = 100
+_NOTE_SPAN: Final = timedelta(hours=1)
 _NOTE_CALLS: Final = 6
 _NOTE_COST: Final = 3
+_TIME_SPAN: Final = timedelta(hours=1)
+"""So much later than the last time that was given, a note gives its own."""
+_LANGUAGE_MESSAGES: Final = 50
+_LANGUAGE_CHARS: Final = 400
+_END_CHARS: Final = 200
 _MARK_RANK: Final = {"🔴": 3, "✅": 2, "🟡": 1, "🟢": 0}
 
 
 @dataclass(slots=True)
 class Range:
-    """What a range of messages offers: units of prose and of tools, and their sizes in estimated tokens."""
+    """What a range of messages offers: units of prose and of tools, and the tokens of what they come from."""
 
     prose: list[Unit] = field(default_factory=list)
     tools: list[Unit] = field(default_factory=list)
@@ -53,31 +61,60 @@ class Range:
     def budgets(self, target_tokens: int | None) -> tuple[int, int]:
         """Tokens for notes from prose and from tools."""
         prose = self.prose_tokens // (WORK_PROSE_RATIO if self.is_work else PROSE_RATIO)
-        tools = self.tool_tokens // TOOL_RATIO
+        tools = int(self.tool_tokens / TOOL_RATIO)
         if target_tokens is None:
-            return max(prose, 30), tools
+            return max(prose, _LEAST), tools
         share = prose / max(1, prose + tools)
         return round(target_tokens * share), round(target_tokens * (1 - share))
 
 
-def read_range(messages: Iterable[StoredMessage], *, timezone: str, open_calls: Iterable[OpenCall] = ()) -> Range:
-    """The units of a range, dated in its zone."""
-    reader = _Reader(zone=zone_of(timezone), open_ids=frozenset(call.call_id for call in open_calls))
-    for message in messages:
-        if not message.removed and message.role is not Role.SYSTEM and not is_injected(message.message):
-            for part in message.parts:
-                reader.read(message, part)
+def read_range(
+    messages: Iterable[StoredMessage],
+    *,
+    timezone: str,
+    open_calls: Iterable[OpenCall] = (),
+    count: Callable[[str], int] = estimate_tokens,
+) -> Range:
+    """The units of a range, dated in its zone. `count` gives the tokens of what was said."""
+    seen = [
+        message
+        for message in messages
+        if not message.removed and message.role is not Role.SYSTEM and not is_injected(message.message)
+    ]
+    reader = _Reader(
+        zone=zone_of(timezone),
+        open_ids=frozenset(call.call_id for call in open_calls),
+        count=count,
+        names=frozenset(filter(None, (_label(message).lower() for message in seen if message.message.author))),
+        language=language_of("\n".join(_opening_text(message) for message in seen[:_LANGUAGE_MESSAGES])),
+    )
+    for message in seen:
+        for part in message.parts:
+            reader.read(message, part)
     reader.finish()
     return reader.found
+
+
+def _label(message: StoredMessage) -> str:
+    return speaker_name((message.message.author or "")[:60]) or message.role.value.capitalize()
+
+
+def _opening_text(message: StoredMessage) -> str:
+    return next((part.text[:_LANGUAGE_CHARS] for part in message.parts if isinstance(part, Text)), "")
 
 
 @dataclass
 class _Reader:
     zone: ZoneInfo
     open_ids: frozenset[str]
+    count: Callable[[str], int]
+    names: frozenset[str]
+    language: Language
     found: Range = field(default_factory=Range)
     calls: dict[str, tuple[int, datetime, ToolCall]] = field(default_factory=dict)
     similar: Counter[str] = field(default_factory=Counter)
+    asked_by: str | None = None
+    """Who ended their last words with a question."""
 
     def read(self, message: StoredMessage, part: Part) -> None:
         when = (part.created_at or message.created_at).astimezone(self.zone)
@@ -93,16 +130,26 @@ class _Reader:
             self._tool(message.seq, when, call, part)
 
     def _prose(self, message: StoredMessage, text: str, when: datetime) -> None:
-        label = speaker_name((message.message.author or "")[:60]) or message.role.value.capitalize()
-        is_person = message.role is Role.USER or message.message.author is not None
-        units = prose_units(text, order=message.seq, when=when, label=label, is_user=is_person)
-        for unit in units:
+        label = _label(message)
+        said = Said(
+            text,
+            order=message.seq,
+            when=when,
+            label=label,
+            is_user=message.role is Role.USER or message.message.author is not None,
+            answers=self.asked_by not in {None, label},
+            names=self.names,
+            default=self.language,
+            count=self.count,
+        )
+        for unit in prose_units(said):
             unit.by_user = message.role is Role.USER
             key = f"{unit.label}\n{unit.text}"
             self.similar[key] += 1
             if self.similar[key] == 1:
                 self.found.prose.append(unit)
-        self.found.prose_tokens += estimate_tokens(text)
+        self.found.prose_tokens += self.count(text)
+        self.asked_by = label if is_question(text[-_END_CHARS:].rstrip()) else None
 
     def _tool(self, order: int, when: datetime, call: ToolCall | None, result: ToolResult | None) -> None:
         name = one_line((call.name if call else None) or (result.name if result else None) or "") or "tool"
@@ -123,11 +170,11 @@ class _Reader:
             self._tool(order, when, call, None)
 
 
-def select(found: Range, prose_budget: int, tool_budget: int) -> list[Unit]:
-    """What is worth a note, in order of the messages."""
+def select(found: Range, prose_budget: int, tool_budget: int, known: Collection[str] = ()) -> list[Unit]:
+    """What is worth a note, in order of the messages. What is `known` from earlier notes is worth less."""
     if found.is_work:
         _keep_one_per_user_message(found.prose)
-    prose = choose(found.prose, prose_budget, lambda unit: _NOTE_COST)
+    prose = choose(found.prose, prose_budget, lambda unit: _NOTE_COST, known)
     tools = choose(found.tools, tool_budget, lambda unit: estimate_tokens(unit.label) + _NOTE_COST)
     return sorted([*prose, *tools], key=lambda unit: unit.order)
 
@@ -147,13 +194,17 @@ def _keep_one_per_user_message(units: Sequence[Unit]) -> None:
 def notes_of(units: Sequence[Unit]) -> str:
     """The chosen units as notes: neighbours of one time share a note, calls after the first become details."""
     notes: list[Note] = []
+    shown: datetime | None = None
     group: list[Unit] = []
-    for unit in units:
-        if group and not _belongs(group, unit):
-            notes.extend(_group_notes(group))
+    for unit in [*units, None]:
+        if group and (unit is None or not _belongs(group, unit)):
+            when = group[0].when
+            is_timed = shown is None or shown.date() != when.date() or abs(when - shown) >= _TIME_SPAN
+            shown = when if is_timed else shown
+            notes.extend(_group_notes(group, is_timed=is_timed))
             group = []
-        group.append(unit)
-    notes.extend(_group_notes(group))
+        if unit is not None:
+            group.append(unit)
     return format_notes(notes)
 
 
@@ -167,7 +218,7 @@ def _belongs(group: Sequence[Unit], unit: Unit) -> bool:
     return near and not last.tool and sum(one.cost for one in group) + unit.cost <= _NOTE_TOKENS
 
 
-def _group_notes(group: Sequence[Unit]) -> list[Note]:
+def _group_notes(group: Sequence[Unit], *, is_timed: bool) -> list[Note]:
     """One note; if it has calls, each but the opening one is a detail."""
     lines: list[str] = []
     for _, members in groupby(group, key=lambda unit: (unit.tool, unit.order if unit.tool else 0)):
@@ -177,7 +228,7 @@ def _group_notes(group: Sequence[Unit]) -> list[Note]:
         return []
     first, *details = _folded(lines)
     mark = max((unit.mark for unit in group), key=_MARK_RANK.__getitem__)
-    day, time = group[0].when.date(), f"{group[0].when:%H:%M}"
+    day, time = group[0].when.date(), f"{group[0].when:%H:%M}" if is_timed else None
     return [
         Note(date=day, time=time, priority=mark, text=first),
         *(Note(date=day, text=line, depth=1) for line in details),
@@ -199,8 +250,11 @@ def _call_lines(part: Sequence[Unit]) -> list[str]:
 
 
 def _said_line(part: Sequence[Unit]) -> str:
-    turns = groupby(part, key=lambda unit: unit.label)
-    return ". ".join(f"{label}: {'; '.join(unit.text for unit in said)}" for label, said in turns)
+    """What each speaker said, under their name once, in the order in which they began."""
+    said: dict[str, list[str]] = {}
+    for unit in part:
+        said.setdefault(unit.label, []).append(unit.text)
+    return ". ".join(f"{label}: {'; '.join(texts)}" for label, texts in said.items())
 
 
 def _folded(lines: Sequence[str]) -> list[str]:

@@ -5,49 +5,41 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from om_core.llm.offline_languages import ENGLISH, Language
+
 MAX_SENTENCE: Final = 600
 """Characters; what is longer and has no end is cut here."""
 
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD: Final = re.compile(rf"[{_UNSPACED}]++|[^\W{_UNSPACED}_]++")
 _UNSPACED_RUN: Final = re.compile(rf"[{_UNSPACED}]")
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?…])[\"'”’)\]]?\s+|(?<=[。！？；])|\n+")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?…؟۔।])[\"'”’)\]]?\s+|(?<=[。！？；])|\n+")
 _MARKUP: Final = re.compile(r"</?[A-Za-z][\w.:-]{0,60}+>|\*\*|`{1,3}|^[#>\s]{1,8}+", re.MULTILINE)
-_EDGES: Final = '.,;:!?…"“”*–—。！；，'
+_EDGES: Final = '.,;:!?…"“”«»*–—。！；，،؛؟।¡¿'
+_PAUSES: Final = ".,;:!?…"
+_ELISION: Final = re.compile(r"\b(?:[cdjlmst]|qu)['’](?=\w)", re.IGNORECASE)
 
-_FUNCTION: Final = """
-a an the of is was are were be been being am i'm i it it's its that's that this these those so and or have has
-had do does did i've i'd will would can could there there's here as than then you'll we'll they'll he'll she'll i'll
-it'll that'll who's what's you're we're they're he's she's we've you've let's in at on for by with about into up
-out my your our
+_STOP_TEXT: Final = """
+but if no not he she they him his her them what which who when where how why all one m s t ve re ll d don doesn didn isn
+wasn know think going go good great thing things make time lot much get got getting many more most
 """
-_FILLER: Final = """
-really just very super quite pretty totally absolutely definitely actually basically literally simply like also too even
-well oh wow hey hi hello yeah yep okay ok sure please thanks thank glad haha lol hmm ah gonna gotta kinda sorta much
-some any get got getting
-"""
-_COMMON: Final = """
-but if no not me we us he she they them him his her their what which who when where how why all one i m s t ve re ll
-d don doesn didn isn wasn know think going go good great thing things make time lot you your
-"""
-DROPPED: Final = frozenset((*_FUNCTION.split(), *_FILLER.split()))
-"""Left out of notes: a reader restores them. Negations, conditions and persons stay, they carry meaning."""
-STOP: Final = DROPPED | frozenset(_COMMON.split())
-"""Not counted as content."""
+STOP: Final = ENGLISH.dropped | frozenset(_STOP_TEXT.split())
+"""Not counted as content in what tools and notes say, which is mostly English."""
 
 
-def words(text: str) -> list[str]:
+def words(text: str, stop: frozenset[str] = STOP) -> list[str]:
     """Content words in lower case; runs without spaces (as in Chinese) give their pairs of characters."""
     found: list[str] = []
     for word in _WORD.findall(text.lower()):
         if _UNSPACED_RUN.match(word):
             found.extend(word[start : start + 2] for start in range(max(1, len(word) - 1)))
-        elif word not in STOP:
-            found.append(_stem(word))
+        elif word not in stop:
+            found.append(stem(word))
     return found
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """The word without the commonest English endings, so that forms of one word count as one."""
     for suffix in ("ing", "ies", "ed", "es", "s"):
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:
             return word[: -len(suffix)]
@@ -69,14 +61,24 @@ def sentences(text: str) -> list[str]:
     return found
 
 
-def terse(sentence: str) -> str:
-    """The sentence without words a reader restores."""
+def is_question(sentence: str) -> bool:
+    """Whether a sentence ends with a question mark of any script."""
+    return sentence.endswith(("?", "？", "؟"))
+
+
+def terse(sentence: str, language: Language = ENGLISH) -> str:
+    """The sentence without words a reader restores. Negations, conditions and other persons stay."""
+    if language.code == "fr":
+        sentence = _ELISION.sub("", sentence)
     kept: list[str] = []
-    for token in sentence.split():
+    tokens = sentence.split()
+    for position, token in enumerate(tokens, 1):
         bare = token.strip(_EDGES)
         lower = bare.lower().replace("’", "'")
-        if bare.strip("-") and lower not in DROPPED:
-            kept.append(bare + "?" if token.endswith("?") else bare)
+        if position < len(tokens) and token[-1] not in _PAUSES and lower in language.ornaments:
+            continue
+        if bare.strip("-") and lower not in language.dropped:
+            kept.append(bare + "?" if is_question(token) else bare)
     return " ".join(kept)
 
 

@@ -7,8 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from om_core.llm.offline_json import flat_json
+from om_core.llm.offline_languages import ENGLISH
+from om_core.llm.offline_prose import OUTCOME
 from om_core.llm.offline_text import STOP, estimate_tokens, words
-from om_core.llm.offline_units import DECISION, OUTCOME, Unit
+from om_core.llm.offline_units import Unit
 from om_core.prompts.outline import drop_blobs, result_text
 
 if TYPE_CHECKING:
@@ -187,7 +189,7 @@ def _weigh(line: str) -> tuple[float, Mark, bool]:
         return weight * 2.5, "✅", True
     if OUTCOME.search(line):
         weight *= 1.6
-    if DECISION.search(line):
+    if ENGLISH.firm.search(line):
         weight *= 1.5
     if spaces < 2 and _LISTING.search(line):
         weight *= 0.3

@@ -1,75 +1,41 @@
-"""Units: what the offline model chooses from. One sentence, or one condensed tool call."""
+"""Units: what the offline model chooses from. One sentence, one line of a result, or one condensed tool call."""
 
 from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from om_core.llm.offline_dates import meaning
-from om_core.llm.offline_text import estimate_tokens, sentences, terse, words
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
 Mark: TypeAlias = Literal["🔴", "🟡", "🟢", "✅"]
 
-_FIRST_PERSON: Final = re.compile(
-    r"\b(?:I|I'm|I’m|I've|I’ve|I'd|I’d|I'll|my|My|mine|we|We|our|Our|me)\b|[我私僕俺吾]|저는|나는|우리"
-)
-_DIGIT: Final = re.compile(r"\d")
-_WHEN: Final = re.compile(
-    r"\b(?:yesterday|today|tomorrow|last|next|weeks?|months?|years?|weekend|since|ago|birthday|monday|tuesday|wednesday|"
-    r"thursday|friday|saturday|sunday)\b",
-    re.IGNORECASE,
-)
-_OPENING: Final = re.compile(
-    r"(?:(?:well|oh|ah|yes|yeah|haha),? )?(?:wow|thanks|thank|that's|that (?:is|sounds)|"
-    r"that’s|sounds|great|awesome|glad|hey|hi|cool|yeah|totally|absolutely|congrats|okay|ok|"
-    r"good (?:luck|point)|no problem|let me|feel free|"
-    r"you're welcome|you’re welcome|is there anything|if you (?:have|need) (?:any|further|more|other))\b",
-    re.IGNORECASE,
-)
-DECISION: Final = re.compile(
-    r"\b(?:prefer|want|need|must|should|shall|decid\w{1,5}|choose|chose|always|never|don't|do not|instead|because|"
-    r"rather than|required?|favou?rite|allerg\w{1,4}|plan to|rule|constraint)\b",
-    re.IGNORECASE,
-)
-OUTCOME: Final = re.compile(
-    r"\b(?:error|fail(?:ed|s|ure|ures)?|exception|traceback|denied|refused|not found|fixed|passed|succe\w{2,8}|"
-    r"complet\w{2,3}|committed|merged|closed|blocked|broken|root cause)\b",
-    re.IGNORECASE,
-)
-_NAMED: Final = re.compile(r"(?<=[a-z,;] )[A-Z][\w'’-]+|\"[^\"]{2,80}\"|`[^`]{2,80}`|\w[./_]\w")
-_BOOSTS: Final = (
-    (_FIRST_PERSON, 1.35),
-    (_DIGIT, 1.3),
-    (_WHEN, 1.35),
-    (DECISION, 1.25),
-    (OUTCOME, 1.25),
-    (_NAMED, 1.2),
-)
-_SMALL_TALK: Final = 0.9
-"""Short sentences that weigh less than this say nothing."""
+FAINT: Final = 0.2
+"""What a common word is worth beside one of the same rarity."""
+STRONG: Final = 1.3
+"""The same for a number or a name."""
+_AGAIN: Final = 0.55
+"""What a word is still worth each time after a unit that holds it was chosen, or when earlier notes hold it."""
+_FIXED: Final = 1
+"""Added to a unit's length: many short units are worth less than one that says it all."""
 _EPSILON: Final = 1e-9
-_LOOKS: Final = 4
+_LOOKS: Final = 6
 """How often a unit's worth is looked at again while words around it are chosen."""
 _SMALLEST: Final = 3
 """With no more tokens than this left, nothing fits any more."""
-_COMMON_TEXT: Final = """
-feel look see say said tell talk want need try use come take give find work day way year people life new first last lot
-keep help love nice happy best better sound hope enjoy long more most other been back here there then now
-"""
-_COMMON: Final = frozenset(_COMMON_TEXT.split())
 
 
 @dataclass(slots=True)
 class Unit:
-    """A candidate. `order` is the message it comes from; `label` who says it; `must`: chosen whatever it costs."""
+    """A candidate. `order` is the message it comes from; `label` who says it; `must`: chosen whatever it costs.
+
+    `terms` are its content words; of these `faint` ones are common everywhere, `strong` ones are numbers and names.
+    `length` is what these words take, for how dense they stand; `cost` the tokens it adds to the notes.
+    """
 
     order: int
     when: datetime
@@ -80,6 +46,8 @@ class Unit:
     terms: tuple[str, ...]
     length: int
     cost: int
+    faint: frozenset[str] = frozenset()
+    strong: frozenset[str] = frozenset()
     must: bool = False
     tool: bool = False
     by_user: bool = False
@@ -87,62 +55,21 @@ class Unit:
     index: int = 0
 
 
-def prose_units(text: str, *, order: int, when: datetime, label: str, is_user: bool) -> list[Unit]:
-    """The sentences of a message as units, each with the day it speaks of."""
-    return [
-        unit
-        for sentence in sentences(text)
-        if (unit := _prose_unit(sentence, order=order, when=when, label=label, is_user=is_user)) is not None
-    ]
-
-
-def _prose_unit(sentence: str, *, order: int, when: datetime, label: str, is_user: bool) -> Unit | None:
-    said = words(sentence)
-    if len(said) < 2 and not _DIGIT.search(sentence):
-        return None
-    short = terse(sentence)
-    if not short:
-        return None
-    weight, mark = _weigh(sentence, is_user=is_user)
-    if weight < _SMALL_TALK and len(said) < 4:
-        return None
-    day = meaning(sentence, when.date())
-    text = f"{short} ({day})" if day else short
-    return Unit(
-        order=order,
-        when=when,
-        label=label,
-        text=text,
-        weight=weight,
-        mark=mark,
-        terms=tuple(sorted(set(said))),
-        length=len(said),
-        cost=estimate_tokens(text) + 1,
-    )
-
-
-def _weigh(sentence: str, *, is_user: bool) -> tuple[float, Mark]:
-    weight = 1.3 if is_user else 1.0
-    for pattern, factor in _BOOSTS:
-        if pattern.search(sentence):
-            weight *= factor
-    if sentence.endswith(("?", "？")):
-        return weight * 0.45, "🟡"
-    if _OPENING.match(sentence):
-        weight *= 0.6
-    personal = is_user and (_FIRST_PERSON.search(sentence) or DECISION.search(sentence))
-    return weight, "🔴" if personal else "🟡"
-
-
-def choose(units: Sequence[Unit], budget: int, opening: Callable[[Unit], int]) -> list[Unit]:
-    """The best units that fit the budget, in their order. Words chosen before count half as much each time.
+def choose(
+    units: Sequence[Unit], budget: int, opening: Callable[[Unit], int], known: Collection[str] = ()
+) -> list[Unit]:
+    """The best units that fit the budget, in their order. Words chosen before count less each time.
 
     Args:
         units: candidates.
         budget: estimated tokens.
         opening: what the first unit of a message adds, for its note.
+        known: words that earlier notes hold.
     """
     rarity = rarity_of(units)
+    for term in known:
+        if term in rarity:
+            rarity[term] *= _AGAIN
     heap = [(-math.inf if unit.must else -worth(unit, rarity), number, 0) for number, unit in enumerate(units)]
     heapq.heapify(heap)
     chosen: set[int] = set()
@@ -161,7 +88,7 @@ def choose(units: Sequence[Unit], budget: int, opening: Callable[[Unit], int]) -
         chosen.add(number)
         opened.add(unit.order)
         for term in unit.terms:
-            rarity[term] *= 0.5
+            rarity[term] *= _AGAIN
     return [units[number] for number in sorted(chosen)]
 
 
@@ -169,9 +96,16 @@ def rarity_of(units: Sequence[Unit]) -> dict[str, float]:
     """What each word is worth: more the fewer units hold it."""
     seen = Counter(term for unit in units for term in unit.terms)
     total = len(units) + 1
-    return {term: math.log(total / count) * (0.4 if term in _COMMON else 1.0) for term, count in seen.items()}
+    rarity = {term: math.log(total / count) for term, count in seen.items()}
+    for factor, terms in (
+        (FAINT, {term for unit in units for term in unit.faint}),
+        (STRONG, {term for unit in units for term in unit.strong}),
+    ):
+        for term in terms:
+            rarity[term] *= factor
+    return rarity
 
 
 def worth(unit: Unit, rarity: dict[str, float]) -> float:
     """How rare the unit's words are, how dense they stand, and its weight."""
-    return unit.weight * sum(map(rarity.__getitem__, unit.terms)) / (unit.length + 3)
+    return unit.weight * sum(map(rarity.__getitem__, unit.terms)) / (unit.length + _FIXED)

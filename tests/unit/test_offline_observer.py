@@ -12,7 +12,6 @@ from om_core.domain.errors import RetryLaterError, SetupError
 from om_core.domain.message import Data, File, Image, OpenCall, Reasoning, Role, Text
 from om_core.domain.policy import OFFLINE_MODEL
 from om_core.llm.offline import EXTRACT_MARK, OfflineModel, extract_short
-from om_core.llm.offline_dates import meaning
 from om_core.llm.offline_json import flat_json
 from om_core.llm.offline_text import sentences, terse, words
 from om_core.llm.offline_tools import call_head, shorten_paths
@@ -96,29 +95,32 @@ def test_dates_and_times_come_from_the_messages_in_the_thread_s_zone():
     assert {(note.date, note.time) for note in notes} == {(date(2019, 3, 2), "00:30")}
 
 
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
-        ("I went yesterday", "meaning May 7, 2023"),
-        ("since last Friday", "meaning May 5, 2023"),
-        ("next Monday we meet", "meaning May 15, 2023"),
-        ("last weekend", "meaning weekend of May 6, 2023"),
-        ("two weeks ago", "estimated Apr 24, 2023"),
-        ("10 days ago", "meaning Apr 28, 2023"),
-        ("last year", "estimated 2022"),
-        ("eight months and then next month", "estimated Jun 2023"),
-        ("a couple of months ago", "estimated Mar 2023"),
-        ("999 years from now", "estimated 3022"),
-        ("today", None),
-        ("the lastweek file", None),
-    ],
-)
-def test_relative_days_are_worked_out_from_the_day_of_the_statement(sentence, expected):
-    assert meaning(sentence, date(2023, 5, 8)) == expected
+@pytest.mark.parametrize("compression", [3, 5, 10, 20.0])
+def test_the_compression_can_be_set_as_a_provider_option(compression):
+    messages = chat(240)
+    size = sum(count(message.parts[0].text) for message in messages)
+    options = {"offline": {"compression": compression}, "google": {}}
+    request = ModelRequest(
+        phase="observe",
+        model=OFFLINE_MODEL,
+        prompt=(),
+        material=ObserverMaterial(messages=messages),
+        provider_options=options,
+    )
+    notes = parse_observer(MODEL.complete(request, timeout_s=1).text).notes
+
+    assert 0.85 * size / compression <= count(notes) <= 1.02 * size / compression
 
 
-def test_a_relative_day_ends_up_in_the_note():
-    assert "(meaning May 5, 2023)" in observe(user(1, FACTS[0])).notes
+@pytest.mark.parametrize("compression", [0, 0.5, 101, "5", True, float("nan")])
+def test_a_compression_out_of_range_is_a_set_up_error(compression):
+    options = {"offline": {"compression": compression}}
+    request = ModelRequest(
+        phase="observe", model=OFFLINE_MODEL, prompt=(), material=sample_material(), provider_options=options
+    )
+
+    with pytest.raises(SetupError, match=r"provider_options\.offline\.compression"):
+        MODEL.complete(request, timeout_s=1)
 
 
 def test_speakers_are_named():
