@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from om_core.domain.job import JobKind
 from om_core.formats.fields import check_id
+from om_core.memory_documents import WorkingMemoryMethods
 from om_core.ports import Page
 from om_core.services import context as contexts
 from om_core.services import ingest, manual, views
@@ -37,7 +38,7 @@ FLUSH_WAIT_S = 120.0
 """Seconds that `flush` waits unless told otherwise."""
 
 
-class Memory:
+class Memory(WorkingMemoryMethods):
     """Long memory of one tenant. Thread-safe; make one per process and `for_tenant` for others."""
 
     def __init__(

@@ -203,6 +203,20 @@ class ReflectionItem(Answer):
     activated_at: datetime | None
 
 
+class WorkingMemory(Answer):
+    """A document; version 0 and no content where nothing was written."""
+
+    content: str | dict[str, Any] | None
+    format: Literal["markdown", "json"]
+    version: int
+    source: Literal["caller", "agent", "observer"] | None
+    updated_at: datetime | None
+
+
+class Tool(Answer):
+    """A tool in the form of the provider that was asked for."""
+
+
 class JobItem(Answer):
     """A job of the queue."""
 

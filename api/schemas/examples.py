@@ -71,6 +71,13 @@ CONTEXT: Final[Examples] = {
         {"format": "openai", "ephemeral": [{"role": "user", "content": "The screen shows the cart."}]},
     ),
 }
+WORKING_MEMORY: Final[Examples] = {
+    "markdown": _example("Replace the text", {"content": "# About the user\n- Name: Eve\n- Location: Lyon"}),
+    "json": _example("Replace the object", {"content": {"name": "Eve", "city": "Lyon"}, "format": "json"}),
+}
+WORKING_MEMORY_CHANGE: Final[Examples] = {
+    "text": _example("The agent rewrote the text", {"memory": "# About the user\n- Name: Eve\n- Location: Paris"}),
+}
 WAIT: Final[Examples] = {
     "start": _example("Start it", {}),
     "one_resource": _example("Name the resource", {"resource_id": "user-123"}),

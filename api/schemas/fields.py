@@ -63,6 +63,7 @@ ModelName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00
 Tokens = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 
 ThreadPath = Annotated[Id, Path(description="The caller's own id of the thread.", examples=["conversation-123"])]
+ResourcePath = Annotated[Id, Path(description="The caller's own id of the resource.", examples=["user-123"])]
 JobPath = Annotated[int, Path(description="Id of the job.", ge=1, le=MAX_SEQ, examples=[1])]
 ResourceQuery = Annotated[
     Id | None,

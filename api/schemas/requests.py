@@ -67,6 +67,24 @@ class MessagesBody(Strict):
     memory: Mode | None = Field(None, description="Mode; the stricter of this and X-OM-Mode.")
 
 
+class WorkingMemoryBody(Strict):
+    """A whole document, in place of the one before."""
+
+    resource_id: Id | None = None
+    content: CleanText | CleanObject = Field(description="Text, or an object for JSON; an empty one clears it.")
+    format: Literal["markdown", "json"] | None = Field(None, description="Absent: as the content is.")
+    version: Annotated[int, Field(ge=0, le=MAX_SEQ)] | None = Field(
+        None, description="The version that was read, 0 for none; a stale one is 409."
+    )
+
+
+class WorkingMemoryChangeBody(Strict):
+    """The arguments of the agent's tool."""
+
+    resource_id: Id | None = None
+    memory: CleanText | CleanObject = Field(description="Text replaces the document, an object is merged into it.")
+
+
 class WaitBody(Strict):
     """Body of work asked for by hand."""
 

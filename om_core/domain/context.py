@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SystemKind: TypeAlias = Literal["preamble", "reflection", "log"]
 VolatileKind: TypeAlias = Literal[
-    "current_task", "suggested_response", "ephemeral", "working_memory", "other_threads", "date"
+    "current_task", "suggested_response", "ephemeral", "working_memory", "extracted", "other_threads", "date"
 ]
 
 
@@ -34,6 +34,8 @@ class VolatileBlock:
 
     text: str
     kind: VolatileKind
+    name: str | None = None
+    """Which of several: the scope of a working memory, the slug of an extracted value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class ContextInput:
     max_tokens: int | None = None
     buffered_chunks: int = 0
     volatile: tuple[VolatileBlock, ...] = ()
-    """Further blocks for the volatile tail, unwrapped: working memory, other threads."""
+    """Further blocks for the volatile tail, unwrapped: working memory, extracted values, other threads."""
     now: datetime | None = None
     """The client's own clock, if it gave one: today's date then stands in the volatile tail."""
 

@@ -55,17 +55,57 @@ class PhaseModel:
 class ExtractorSpec:
     """One value that the Observer or Reflector extracts besides its notes, as data (behaviour 6.1).
 
-    Without `schema` the value is a text in the same answer (inline); with one (JSON Schema) it takes one more call.
-    `metadata_key_path` is where it is kept in the thread's metadata, or None for nowhere.
+    Without `schema` the value is a text in the same answer (inline); with one (JSON Schema) it takes one more call;
+    with neither instructions nor schema a function makes it (hook). Functions are names (`package.module:function`):
+    a job is stored, and a worker imports what it names.
     """
 
     slug: str
     name: str
-    instructions: str
+    instructions: str = ""
     schema: JsonObject | None = None
     include_previous_extraction: bool = True
     metadata_key_path: str | None = None
+    """Where the value stands in the tree that `status` shows; None: it is not kept, only handed to `on_extracted`."""
     retry_structured_extraction_on_empty_object: bool = False
+    instructions_from: str | None = None
+    """Function that gives the instructions when they are needed."""
+    schema_from: str | None = None
+    """Function that gives the schema when it is needed."""
+    on_extracted: str | None = None
+    """Function that is told the value before it is kept, and may replace it."""
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether it has a schema."""
+        return self.schema is not None or self.schema_from is not None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a model is asked for it; else only a function makes it."""
+        return bool(self.instructions or self.instructions_from)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether it is a section of the notes' own answer."""
+        return self.is_asked and not self.is_structured
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is made after the notes are stored: by a call of its own, or with a function."""
+        return self.is_structured or self.on_extracted is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingMemoryPolicy:
+    """The document that is always shown (behaviour 6.6). With a `schema` it is a JSON object, else markdown."""
+
+    enabled: bool = False
+    scope: Scope = "resource"
+    template: str | None = None
+    schema: JsonObject | None = None
+    agent_managed: bool = True
+    """Whether the agent is offered the tool that changes it."""
 
 
 def _default_observer() -> PhaseModel:
@@ -160,6 +200,10 @@ class LimitsPolicy:
     """The same in US dollars."""
     prices: JsonObject = field(default_factory=dict)
     """US dollars per million tokens of models without a list price: {model: {"input": …, "output": …}}."""
+    extracted_bytes: int = 8_192
+    """Most UTF-8 bytes of one extracted value; a larger one is a failure of its extractor."""
+    working_memory_bytes: int = 16_384
+    """Most UTF-8 bytes of a working memory; a larger one is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +230,7 @@ class MemoryPolicy:
     """One budget for messages and log: the threshold grows to message_tokens + observation_tokens less the log."""
     temporal_markers: bool = False
     retrieval: RetrievalPolicy = field(default_factory=RetrievalPolicy)
+    working_memory: WorkingMemoryPolicy = field(default_factory=WorkingMemoryPolicy)
     obscure_thread_ids: bool = False
     hook_execution: Literal["non_blocking", "await"] = "non_blocking"
 

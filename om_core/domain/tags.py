@@ -21,7 +21,8 @@ PLACEHOLDER: Final = (
 
 _NAMES: Final = (
     "log", "reflection", "gap", "start", "time-gap", "late-result", "quoted-call", "current-task",
-    "suggested-response", "working-memory", "other-threads", "date",
+    "suggested-response", "working-memory", "extracted", "other-threads",
+    "date",
 )  # fmt: skip
 UNSEEN: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -46,7 +47,7 @@ def escape(text: str) -> str:
     return _OPENER.sub("&lt;", text)
 
 
-def wrap(name: str, text: str, **attributes: str | None) -> str:
+def wrap(name: str, text: str, /, **attributes: str | None) -> str:
     """The text between `<om-NAME …>` and `</om-NAME>`; neither it nor an attribute can close the block."""
     given = "".join(f' {key}="{_attribute(value)}"' for key, value in attributes.items() if value is not None)
     return f"<om-{name}{given}>\n{escape(text)}\n</om-{name}>"

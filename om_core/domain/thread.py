@@ -40,6 +40,8 @@ class ThreadState:
     resource_id: str
     memory_id: int
     title: str | None = None
+    title_seq: int | None = None
+    """The newest seq the Observer had seen when it gave the title; None: the caller's own, which stays (pinned)."""
     metadata: JsonObject = field(default_factory=dict)
     timezone: str | None = None
     version: int = 0
@@ -75,6 +77,11 @@ class ThreadState:
     prefix_reason: str | None = None
     """Why the stable part last changed, until a context that may write has reported it."""
     created_at: datetime | None = None
+
+    @property
+    def title_pinned(self) -> bool:
+        """Whether the title is the caller's own, which the Observer never changes."""
+        return self.title is not None and self.title_seq is None
 
     @property
     def cuttable_tokens(self) -> int:

@@ -10,19 +10,24 @@ from om_core.domain.message import Data, Message, Reasoning, Role, StoredMessage
 from om_core.domain.slices import as_text
 from om_core.domain.tags import injected, wrap
 from om_core.domain.time_gaps import local_time
+from om_core.domain.working_memory import DEFAULT_TEMPLATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from om_core.domain.context import ContextInput
+    from om_core.domain.extraction import Extraction
     from om_core.domain.message import Part
     from om_core.domain.pairs import Piece
+    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.working_memory import WorkingMemory
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TAGS: Final = {
     "current_task": "current-task",
     "suggested_response": "suggested-response",
     "working_memory": "working-memory",
+    "extracted": "extracted",
     "other_threads": "other-threads",
     "date": "date",
 }
@@ -47,9 +52,34 @@ def volatile_blocks(given: ContextInput) -> tuple[VolatileBlock, ...]:
     return tuple(blocks)
 
 
+def kept_blocks(
+    policy: MemoryPolicy, documents: Sequence[WorkingMemory], found: Sequence[Extraction]
+) -> tuple[VolatileBlock, ...]:
+    """Working memory, and the values of configured extractors. An empty document is shown as its template to an agent
+    that keeps it.
+    """
+    options = policy.working_memory
+    blocks = [
+        VolatileBlock(text=document.content, kind="working_memory", name=document.scope)
+        for document in documents
+        if not document.is_blank
+    ]
+    if not blocks and options.enabled and options.agent_managed and options.schema is None:
+        template = options.template or DEFAULT_TEMPLATE
+        blocks.append(VolatileBlock(text=template, kind="working_memory", name=options.scope))
+    wanted = [*policy.observation.extract, *policy.reflection.extract]
+    slugs = {spec.slug for spec in wanted if spec.include_previous_extraction and spec.metadata_key_path}
+    blocks += [
+        VolatileBlock(text=extraction.shown, kind="extracted", name=extraction.slug)
+        for extraction in found
+        if extraction.slug in slugs
+    ]
+    return tuple(blocks)
+
+
 def tail_message(blocks: Sequence[VolatileBlock]) -> Message | None:
     """One message with all blocks but the caller's own, which are sent as they are."""
-    texts = [wrap(_TAGS[block.kind], block.text) for block in blocks if block.kind in _TAGS]
+    texts = [wrap(_TAGS[block.kind], block.text, name=block.name) for block in blocks if block.kind in _TAGS]
     return injected("\n\n".join(texts)) if texts else None
 
 

@@ -17,6 +17,7 @@ from om_core.domain.policy import (
     PhaseModel,
     ReflectionPolicy,
     RetrievalPolicy,
+    WorkingMemoryPolicy,
 )
 
 _NESTED: Final[dict[str, type]] = {
@@ -27,6 +28,7 @@ _NESTED: Final[dict[str, type]] = {
     "retrieval": RetrievalPolicy,
     "model": PhaseModel,
     "extract": ExtractorSpec,
+    "working_memory": WorkingMemoryPolicy,
 }
 """Fields that hold (tuples of) values of their own; no other field of a policy has one of these names."""
 

@@ -11,6 +11,7 @@ from om_core.options import values
 from om_core.options.schema import Kind, Leaf, Options, normalise, option_value, table
 
 MOST_IN_FLIGHT: Final = 10_000
+MOST_BYTES: Final = 1_000_000
 _PRICE: Final = {name: Leaf(Kind.NUMBER) for name in ("input", "output")}
 
 
@@ -25,7 +26,18 @@ def resolve_limits(tree: Options) -> LimitsPolicy:
         tokens_per_day=_per_day(option_value(tree, "limits.tokens_per_day"), "limits.tokens_per_day", whole=True),
         usd_per_day=_per_day(option_value(tree, "limits.usd_per_day"), "limits.usd_per_day", whole=False),
         prices=_prices(option_value(tree, "limits.prices")),
+        extracted_bytes=_bytes(tree, "limits.extracted_bytes"),
+        working_memory_bytes=_bytes(tree, "limits.working_memory_bytes"),
     )
+
+
+def _bytes(tree: Options, option: str) -> int:
+    allowed = f"a whole number of bytes from 1 to {MOST_BYTES}"
+    value = option_value(tree, option)
+    given = values.number(value, option, allowed)
+    if not 1 <= given <= MOST_BYTES or given != int(given):
+        raise PolicyError(option, value, allowed)
+    return int(given)
 
 
 def _in_flight(value: object) -> int:

@@ -11,6 +11,7 @@ from om_core.options import values
 from om_core.options.limits import resolve_limits
 from om_core.options.phases import resolve_observation, resolve_reflection
 from om_core.options.schema import OVERRIDES, Kind, Leaf, Options, normalise, option_value, table
+from om_core.options.working_memory import resolve_working_memory
 
 HOOKS: Final = (
     "on_observation_start", "on_observation_end", "on_reflection_start", "on_reflection_end",
@@ -39,6 +40,7 @@ def resolve_policy(
     tree = normalise(table({} if options is None else options, "options"))
     own = normalise(table({} if overrides is None else overrides, "config"), OVERRIDES, "config.")
     observation = resolve_observation(tree, own, default_model)
+    working_memory = resolve_working_memory(tree, managed=observation.manage_working_memory)
     if "hooks" in tree:
         _check_hooks(tree["hooks"])
     return MemoryPolicy(
@@ -52,6 +54,7 @@ def resolve_policy(
         temporal_markers=values.flag(option_value(tree, "temporal_markers"), "temporal_markers"),
         retrieval=_retrieval(option_value(tree, "retrieval")),
         obscure_thread_ids=values.flag(option_value(tree, "obscure_thread_ids"), "obscure_thread_ids"),
+        working_memory=working_memory,
         hook_execution=_hook_execution(option_value(tree, "hook_execution")),
     )
 

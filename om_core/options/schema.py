@@ -60,6 +60,13 @@ OPTIONS: Final[Tree] = MappingProxyType(
         "model": Leaf(Kind.MODEL),
         "scope": Leaf(Kind.TEXT, "thread"),
         "retrieval": Leaf(Kind.OBJECT, default=False, keys=("vector", "scope", "instructions")),
+        "working_memory": {
+            "enabled": Leaf(Kind.FLAG),
+            "scope": Leaf(Kind.TEXT, "resource"),
+            "template": Leaf(Kind.TEXT),
+            "schema": Leaf(Kind.OBJECT),
+            "agent_managed": Leaf(Kind.FLAG),
+        },
         "share_token_budget": Leaf(Kind.FLAG, default=False),
         "temporal_markers": Leaf(Kind.FLAG, default=False),
         "activate_after_idle": Leaf(Kind.TIME),
@@ -101,6 +108,8 @@ OPTIONS: Final[Tree] = MappingProxyType(
             "tokens_per_day": Leaf(Kind.OBJECT, keys=("thread", "resource", "tenant")),
             "usd_per_day": Leaf(Kind.OBJECT, keys=("thread", "resource", "tenant")),
             "prices": Leaf(Kind.OBJECT),
+            "extracted_bytes": Leaf(Kind.NUMBER, 8_192),
+            "working_memory_bytes": Leaf(Kind.NUMBER, 16_384),
         },
     }
 )

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from om_core.domain.chunk import ChunkKind, Hints, ReflectionState
+    from om_core.domain.chunk import ChunkKind, Hints, Reflection, ReflectionState
+    from om_core.domain.extraction import Extraction
     from om_core.domain.job import Job, JobKind, JobState, Queue
     from om_core.domain.message import JsonObject, Message
     from om_core.domain.policy import Scope
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
+    from om_core.domain.working_memory import WorkingMemory
 
 T = TypeVar("T")
 
@@ -258,6 +260,17 @@ class FinishedJob:
     """The policy under which the next attempt runs, if it is not the job's own."""
     models: tuple[str, ...] = ()
     """The models of that policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a memory keeps beside its chunks and messages."""
+
+    reflection: Reflection | None
+    """The active one."""
+    working_memory: tuple[WorkingMemory, ...] = ()
+    """The newest of the resource, then of the thread."""
+    extractions: tuple[Extraction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

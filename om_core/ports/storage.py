@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import JobPolicy
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
+    from om_core.ports.kept import Extractions, WorkingMemories
     from om_core.ports.records import (
         BreakerRow,
         BudgetRow,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         EventRow,
         FinishedJob,
         FoundKey,
+        Kept,
         KeyRow,
         LockedThread,
         NewChunk,
@@ -266,8 +268,17 @@ class Transaction(Protocol):
     @property
     def keys(self) -> Keys: ...
 
+    @property
+    def working_memory(self) -> WorkingMemories: ...
+
+    @property
+    def extractions(self) -> Extractions: ...
+
     def now(self) -> datetime:
         """The database's clock."""
+
+    def kept(self, thread: ThreadState, memory: MemoryState) -> Kept:
+        """The active reflection, working memory and extracted values, in one statement."""
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         """Add to the day's usage."""

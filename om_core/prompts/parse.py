@@ -22,6 +22,7 @@ CHUNK_BYTES: Final = 65_536
 LOG_BYTES: Final = 262_144
 HINT_CHARS: Final = 2_000
 TITLE_CHARS: Final = 120
+TITLE_LEAST_CHARS: Final = 3
 CUT_MARK: Final = " [cut]"
 _ANSWER_CHARS: Final = 4_000_000
 
@@ -188,4 +189,4 @@ def _title(sections: Sections) -> str | None:
     if hint is None:
         return None
     title = " ".join(hint.split("\n")[0].strip(" \"'*#`“”").split())
-    return title[:TITLE_CHARS] if len(title) >= 2 else None
+    return title[:TITLE_CHARS].rstrip() if len(title) >= TITLE_LEAST_CHARS else None

@@ -17,6 +17,7 @@ from om_core.domain.assemble import assemble
 from om_core.domain.context import ContextInput
 from om_core.domain.errors import NotFoundError
 from om_core.domain.job import WORKER_SEEN_S, JobKind
+from om_core.domain.volatile_tail import kept_blocks
 from om_core.services.activate import activate
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
@@ -217,16 +218,18 @@ def _read(services: Services, state: _State, request: ContextRequest) -> Context
 
 
 def _material(tx: Transaction, services: Services, state: _State, request: ContextRequest) -> ContextInput:
-    """Everything a context is made of, in at most three statements after the snapshot."""
+    """Everything a context is made of, in three statements after the snapshot."""
     thread, memory = state.snapshot.thread, state.snapshot.memory
+    kept = tx.kept(thread, memory)
     return ContextInput(
         thread=thread,
         memory=memory,
         policy=state.policy,
-        reflection=tx.reflections.get(memory.id, memory.generation) if memory.generation else None,
+        reflection=kept.reflection,
         chunks=tx.chunks.log(memory.id, memory.reflected_position),
         messages=raw_messages(tx, state.snapshot),
         ephemeral=request.ephemeral,
+        volatile=kept_blocks(state.policy, kept.working_memory, kept.extractions),
         now=request.now,
         max_tokens=request.max_tokens or model_cap(services, request.model),
     )

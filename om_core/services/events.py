@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from om_core.domain.working_memory import state_signal
 from om_core.ports import NewEvent
 from om_core.services.deps import utc_iso
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import MemoryState, ThreadState
+    from om_core.domain.working_memory import WorkingMemory
 
 TRIGGERS = {"threshold": "threshold", "ttl": "ttl", "provider_change": "provider_change", "manual": "manual"}
 ERROR_LIMIT = 2_000
@@ -151,6 +153,18 @@ def thread_update(job: Job, thread: ThreadState, *, old_title: str | None, new_t
     if old_title:
         payload["oldTitle"] = old_title
     return _event("thread-update", thread, payload)
+
+
+def working_memory(
+    thread: ThreadState, new: WorkingMemory, old: WorkingMemory | None, *, cycle_id: str | None
+) -> NewEvent:
+    """A document has a new version: all of it, or what changed."""
+    payload: JsonObject = state_signal(new, old)
+    if new.created_at is not None:
+        payload["timestamp"] = utc_iso(new.created_at)
+    if cycle_id is not None:
+        payload["cycleId"] = cycle_id
+    return _event("working-memory", thread, payload)
 
 
 def _duration_ms(job: Job, now: datetime) -> int:

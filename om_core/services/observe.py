@@ -172,7 +172,7 @@ def _material(
         ask_current_task=observation.current_task,
         # A suggested reply is out of date once anything newer exists: ask only where the context waits for it.
         ask_suggested_response=observation.suggested_response and job.awaited,
-        ask_thread_title=observation.thread_title,
+        ask_thread_title=observation.thread_title and not thread.title_pinned,
         current_task=thread.hints.current_task,
         thread_title=thread.title,
     )
@@ -290,7 +290,7 @@ def _store(
             cost_usd=result.cost_usd,
         )
         jobs = store_chunk(tx, services, job, thread, new, result)
-        _retitle(tx, job, thread, last["thread_title"])
+        _retitle(tx, job, thread, last["thread_title"], chosen.cut.to_seq)
     return result, jobs
 
 
@@ -349,9 +349,9 @@ def store_chunk(
     return decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.OBSERVE)
 
 
-def _retitle(tx: Transaction, job: Job, thread: ThreadState, title: str | None) -> None:
-    if title and title != thread.title and not thread.metadata.get("title_pinned"):
-        tx.threads.update(thread.id, title=title)
+def _retitle(tx: Transaction, job: Job, thread: ThreadState, title: str | None, seen_seq: int) -> None:
+    if title and title != thread.title and not thread.title_pinned:
+        tx.threads.update(thread.id, title=title, title_seq=seen_seq)
         tx.events.add([events.thread_update(job, thread, old_title=thread.title, new_title=title, now=tx.now())])
 
 

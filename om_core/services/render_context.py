@@ -17,7 +17,7 @@ from om_core.formats import FORMATS, dump_messages
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from om_core.domain.context import Context
+    from om_core.domain.context import Context, VolatileBlock
     from om_core.domain.message import Json, JsonObject
 
 _CACHE: Final = {"type": "ephemeral"}
@@ -80,7 +80,7 @@ def context_to_json(context: Context, format: str = "om") -> JsonObject:
         "system": [asdict(block) for block in context.system],
         "messages": rendered.messages,
         "stable_messages": rendered.stable,
-        "volatile": [{"kind": block.kind, "text": block.text} for block in context.volatile],
+        "volatile": [_volatile_json(block) for block in context.volatile],
         "tokens": asdict(context.tokens),
         "generation": context.generation,
         "observed_seq": context.observed_seq,
@@ -94,6 +94,11 @@ def context_to_json(context: Context, format: str = "om") -> JsonObject:
         "over_budget": context.over_budget,
         "waited_s": context.waited_s,
     }
+
+
+def _volatile_json(block: VolatileBlock) -> JsonObject:
+    view: JsonObject = {"kind": block.kind, "text": block.text}
+    return view if block.name is None else {**view, "name": block.name}
 
 
 def _dumped(messages: Iterable[Message], format: str) -> list[JsonObject]:

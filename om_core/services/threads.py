@@ -121,7 +121,7 @@ def _change(tx: Transaction, change: ThreadChange) -> None:
         raise ConflictError(msg)
     changes: dict[str, Any] = {}
     if change.title is not UNSET:
-        changes["title"] = change.title
+        changes |= {"title": change.title, "title_seq": None}  # the caller's own: the Observer leaves it alone
     if change.timezone is not UNSET and change.timezone != thread.timezone:
         changes |= {"timezone": change.timezone, "prefix_reason": "configuration"}
         changes["prefix_version"] = thread.prefix_version + 1

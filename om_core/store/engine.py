@@ -18,6 +18,7 @@ from om_core.store.chunks import ChunkRows
 from om_core.store.claims import read_budgets
 from om_core.store.events import EventRows
 from om_core.store.jobs import JobRows
+from om_core.store.kept import ExtractionRows, WorkingMemoryRows, read_kept
 from om_core.store.keys import KeyRows
 from om_core.store.memories import MemoryRows
 from om_core.store.messages import MessageRows
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from om_core.domain.errors import DatabaseOutageError
     from om_core.domain.job import JobKind
-    from om_core.domain.thread import ThreadState
-    from om_core.ports import BudgetRow, ClaimLimits, FinishedJob
+    from om_core.domain.thread import MemoryState, ThreadState
+    from om_core.ports import BudgetRow, ClaimLimits, FinishedJob, Kept
 
 APP_ROLE = "om_app"
 SYSTEM_ROLE = "om_system"
@@ -56,10 +57,15 @@ class PostgresTransaction:
         self.jobs = JobRows(session)
         self.events = EventRows(session)
         self.keys = KeyRows(session)
+        self.working_memory = WorkingMemoryRows(session)
+        self.extractions = ExtractionRows(session)
 
     def now(self) -> datetime:
         [(moment,)] = self._session.hot("SELECT clock_timestamp()")
         return moment  # type: ignore[no-any-return]  # the driver is untyped
+
+    def kept(self, thread: ThreadState, memory: MemoryState) -> Kept:
+        return read_kept(self._session, thread, memory)
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         book_usage(self._session, thread, kind, model, result)

@@ -6,9 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from om_core.domain.chunk import Chunk, ChunkKind, ChunkState, Hints, Reflection, ReflectionState
+from om_core.domain.extraction import Extraction
 from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
 from om_core.domain.message import Message, OpenCall, Role, StoredMessage
 from om_core.domain.thread import EarlyActivation, MemoryState, Snapshot, ThreadState
+from om_core.domain.working_memory import WorkingMemory
 from om_core.formats.canonical import parse_part
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ def thread_from(row: Row) -> ThreadState:
         resource_id=row["resource_id"],
         memory_id=row["memory_id"],
         title=row["title"],
+        title_seq=row["title_seq"],
         metadata=row["metadata"] or {},
         timezone=row["timezone"],
         version=row["version"],
@@ -214,6 +217,40 @@ def reflection_from(row: Row) -> Reflection:
         attempt=row["attempt"],
         created_at=moment(row["created_at"]),
         activated_at=moment(row["activated_at"]),
+    )
+
+
+def working_memory_from(row: Row) -> WorkingMemory:
+    return WorkingMemory(
+        scope=row["scope"],
+        scope_key=row["scope_key"],
+        version=row["version"],
+        format=row["format"],
+        content=row["content"],
+        source=row["source"],
+        base_version=row["base_version"],
+        thread_id=row["thread_id"],
+        job_id=row["job_id"],
+        chunk_id=row["chunk_id"],
+        from_seq=row["from_seq"],
+        to_seq=row["to_seq"],
+        created_at=moment(row["created_at"]),
+    )
+
+
+def extraction_from(row: Row) -> Extraction:
+    return Extraction(
+        slug=row["slug"],
+        value=row["value"],
+        signal=row["signal"],
+        error=row["error"],
+        thread_id=row["thread_id"],
+        chunk_id=row["chunk_id"],
+        generation=row["generation"],
+        job_id=row["job_id"],
+        from_seq=row["from_seq"],
+        to_seq=row["to_seq"],
+        updated_at=moment(row["updated_at"]),
     )
 
 

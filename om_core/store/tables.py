@@ -53,6 +53,7 @@ threads = sa.Table(
     sa.Column("resource_id", sa.Text, nullable=False),
     sa.Column("memory_id", sa.BigInteger, nullable=False),
     sa.Column("title", sa.Text),
+    sa.Column("title_seq", sa.BigInteger),
     json_column("metadata", "'{}'"),
     sa.Column("timezone", sa.Text),
     count("version"),
@@ -265,7 +266,7 @@ jobs = sa.Table(
     sa.ForeignKeyConstraint(["tenant_id", "memory_id"], ["memories.tenant_id", "memories.id"]),
     sa.ForeignKeyConstraint(["tenant_id", "thread_id"], ["threads.tenant_id", "threads.id"]),
     sa.ForeignKeyConstraint(["tenant_id", "chunk_id"], ["chunks.tenant_id", "chunks.id"]),
-    one_of("kind", "observe", "rebuild", "reflect", "index"),
+    one_of("kind", "observe", "rebuild", "extract", "reflect", "index"),
     one_of("queue", "observation", "buffering", "reflection", "indexing", "maintenance"),
     one_of("state", "available", "running", "retryable", "completed", "discarded", "cancelled", "superseded"),
     sa.CheckConstraint(

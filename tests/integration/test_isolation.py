@@ -23,6 +23,7 @@ CONTENT = {
     "jobs": "partial",
     "threads": "title",
     "working_memory": "content",
+    "extractions": "value",
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from om_core.memory import Memory
+from tests.support.fixtures import SMALL
 from tests.support.jobs import work_off
 
 if TYPE_CHECKING:
@@ -108,3 +109,67 @@ def test_what_a_context_put_behind_a_message_is_not_stored_as_more_of_it(service
 
     assert again.thread.head_seq == 1
     assert again.duplicates == ("m1",)
+
+
+TITLED = {**SMALL, "observation": {**SMALL["observation"], "thread_title": True}}
+
+
+def test_the_observer_gives_a_title_and_it_is_known_from_which_messages(services_with: Callable[..., Services]) -> None:
+    memory, _ = titled(services_with, "Berlin boxes")
+    observed(memory)
+
+    thread = memory.get_thread("t", resource="r")
+    assert (thread.title, thread.title_pinned) == ("Berlin boxes", False)
+    assert thread.title_seq == thread.buffered_seq > 0
+    [event] = [found for found in memory.events("t", resource="r") if found.type == "data-om-thread-update"]
+    assert event.payload["newTitle"] == "Berlin boxes"
+
+
+def test_a_title_of_the_caller_s_stays_and_is_not_asked_for(services_with: Callable[..., Services]) -> None:
+    memory, recorder = titled(services_with, "Berlin boxes")
+    memory.put_thread("t", resource="r", title="Mine")
+    observed(memory)
+
+    assert memory.get_thread("t", resource="r").title == "Mine"
+    assert asked_for_titles(recorder) == {False}
+
+
+def test_a_title_that_the_caller_replaces_is_pinned_and_one_that_it_clears_is_given_anew(
+    services_with: Callable[..., Services],
+) -> None:
+    memory, _ = titled(services_with, "Berlin boxes")
+    observed(memory)
+    memory.put_thread("t", resource="r", title="Mine")
+    observed(memory, start=30)
+    assert memory.get_thread("t", resource="r").title == "Mine"
+
+    memory.put_thread("t", resource="r", title=None)
+    observed(memory, start=60)
+    assert memory.get_thread("t", resource="r").title == "Berlin boxes"
+
+
+def test_a_title_that_is_not_asked_for_is_not_taken(services: Services) -> None:
+    memory, recorder = recorded(services, with_title("Berlin boxes"))
+    observed(memory)
+
+    assert memory.get_thread("t", resource="r").title is None
+    assert asked_for_titles(recorder) == {False}
+
+
+def with_title(title: str) -> Callable[[str], str]:
+    """The answer with this title, whatever title the model gave."""
+    return lambda text: f"{text.partition('<thread-title>')[0]}\n<thread-title>\n{title}\n</thread-title>"
+
+
+def titled(services_with: Callable[..., Services], title: str) -> tuple[Memory, Recorder]:
+    return recorded(services_with(TITLED), with_title(title))
+
+
+def observed(memory: Memory, *, start: int = 0) -> None:
+    for n in range(start, start + 30):
+        memory.append("t", [{"role": "user", "content": TALK.format(n=n)}], resource="r")
+    work_off(memory.services)
+
+
+def asked_for_titles(recorder: Recorder) -> set[bool]:
+    return {"<thread-title>" in str(request.prompt[0].content) for request in recorder.asked}

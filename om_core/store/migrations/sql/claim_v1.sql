@@ -42,7 +42,7 @@ BEGIN
         SELECT 2 * (log_tokens + 3000), log_tokens + 3000 INTO v_in, v_out
           FROM memories WHERE tenant_id = p_tenant AND id = p_memory;
     ELSE
-        IF p_kind = 'rebuild' THEN
+        IF p_kind IN ('rebuild', 'extract') THEN
             SELECT message_tokens INTO v_in FROM chunks WHERE tenant_id = p_tenant AND id = p_chunk;
         ELSE
             SELECT least(unbuffered_tokens, 200000) INTO v_in FROM threads WHERE tenant_id = p_tenant AND id = p_thread;
@@ -133,14 +133,14 @@ BEGIN
     IF p_job IS NOT NULL THEN
         SELECT id, queue, kind, attempt, thread_id, memory_id, chunk_id, models INTO v_job FROM jobs
          WHERE tenant_id = p_tenant AND id = p_job AND state IN ('available', 'retryable') AND run_at <= clock_timestamp()
-           AND kind IN ('observe', 'rebuild', 'reflect', 'index')
+           AND kind IN ('observe', 'rebuild', 'extract', 'reflect', 'index')
            FOR NO KEY UPDATE SKIP LOCKED;
     ELSE
         FOREACH v_lane IN ARRAY ARRAY[true, false] LOOP
             SELECT id, queue, kind, attempt, thread_id, memory_id, chunk_id, models INTO v_job FROM jobs
              WHERE queue = p_queue AND tenant_id = p_tenant AND awaited = v_lane
                AND state IN ('available', 'retryable') AND run_at <= now()
-               AND kind IN ('observe', 'rebuild', 'reflect', 'index')
+               AND kind IN ('observe', 'rebuild', 'extract', 'reflect', 'index')
              ORDER BY run_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
             EXIT WHEN FOUND;
         END LOOP;
@@ -213,7 +213,7 @@ LANGUAGE sql STABLE AS $$
         SELECT o.tenant_id FROM lanes l CROSS JOIN LATERAL (
             SELECT j.tenant_id FROM jobs j
              WHERE j.queue = p_queue AND j.awaited = l.awaited AND j.state IN ('available', 'retryable')
-               AND j.run_at <= now() AND j.kind IN ('observe', 'rebuild', 'reflect', 'index')
+               AND j.run_at <= now() AND j.kind IN ('observe', 'rebuild', 'extract', 'reflect', 'index')
              ORDER BY j.run_at LIMIT 16) o),
     ready AS MATERIALIZED (
         SELECT f.tenant_id, d.awaited, d.run_at, (
@@ -224,7 +224,7 @@ LANGUAGE sql STABLE AS $$
                 SELECT j.run_at FROM jobs j
                  WHERE j.queue = p_queue AND j.tenant_id = f.tenant_id AND j.awaited = l.awaited
                    AND j.state IN ('available', 'retryable') AND j.run_at <= now()
-                   AND j.kind IN ('observe', 'rebuild', 'reflect', 'index')
+                   AND j.kind IN ('observe', 'rebuild', 'extract', 'reflect', 'index')
                  ORDER BY j.run_at LIMIT 1) o
              ORDER BY l.awaited DESC LIMIT 1) d)
     SELECT r.tenant_id, r.awaited, r.leases, r.run_at, (SELECT w.tenant_id FROM walk w WHERE w.n = 32)

@@ -136,3 +136,30 @@ BEGIN
        AND j.state IN ('available', 'running', 'retryable');
     RETURN json_build_object('thread', row_to_json(v_thread), 'memory', v_memory, 'jobs', v_jobs, 'matches', v_matches);
 END $$;
+
+-- What a context shows beside the log and the messages: the active reflection, the newest working memory of the thread
+-- and of its resource, and the extracted values of the memory.
+CREATE FUNCTION om_kept_v1(p_thread bigint, p_resource text, p_memory bigint, p_generation bigint)
+RETURNS json LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_tenant text := current_setting('om.tenant');
+    v_reflection json;
+    v_working json;
+    v_extractions json;
+BEGIN
+    IF p_generation > 0 THEN
+        SELECT row_to_json(r) INTO v_reflection FROM reflections r
+         WHERE r.tenant_id = v_tenant AND r.memory_id = p_memory AND r.generation = p_generation;
+    END IF;
+    SELECT json_agg(w ORDER BY w.scope) INTO v_working FROM (
+        (SELECT * FROM working_memory
+          WHERE tenant_id = v_tenant AND scope = 'resource' AND scope_key = p_resource
+          ORDER BY version DESC LIMIT 1)
+         UNION ALL
+        (SELECT * FROM working_memory
+          WHERE tenant_id = v_tenant AND scope = 'thread' AND scope_key = p_thread::text
+          ORDER BY version DESC LIMIT 1)) w;
+    SELECT json_agg(e ORDER BY e.slug) INTO v_extractions FROM extractions e
+     WHERE e.tenant_id = v_tenant AND e.memory_id = p_memory;
+    RETURN json_build_object('reflection', v_reflection, 'working_memory', v_working, 'extractions', v_extractions);
+END $$;

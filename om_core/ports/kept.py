@@ -1,0 +1,26 @@
+"""Storage of what is kept beside the notes: working memory and extracted values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from om_core.domain.extraction import Extraction
+    from om_core.domain.working_memory import WorkingMemory
+
+
+class WorkingMemories(Protocol):
+    """Versions of the documents that are always shown."""
+
+    def latest(self, scope: str, scope_key: str) -> WorkingMemory | None:
+        """The newest version: `thread` with the thread's number, `resource` with the caller's id."""
+
+    def add(self, new: WorkingMemory) -> bool:
+        """Add the next version, and forget the oldest; False: somebody else added it first."""
+
+
+class Extractions(Protocol):
+    """The newest value and failure of each extractor of a memory."""
+
+    def put(self, memory_id: int, new: Extraction) -> None:
+        """Keep a value, or with `error` the failure beside the value before; a newer range's stays."""
