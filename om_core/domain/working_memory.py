@@ -54,13 +54,13 @@ class WorkingMemory:
     format: MemoryFormat
     content: str
     source: WrittenBy
+    created_at: datetime
     base_version: int | None = None
     thread_id: int | None = None
     job_id: int | None = None
     chunk_id: int | None = None
     from_seq: int | None = None
     to_seq: int | None = None
-    created_at: datetime | None = None
 
     @property
     def is_blank(self) -> bool:

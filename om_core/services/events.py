@@ -159,9 +159,7 @@ def working_memory(
     thread: ThreadState, new: WorkingMemory, old: WorkingMemory | None, *, cycle_id: str | None
 ) -> NewEvent:
     """A document has a new version: all of it, or what changed."""
-    payload: JsonObject = state_signal(new, old)
-    if new.created_at is not None:
-        payload["timestamp"] = utc_iso(new.created_at)
+    payload: JsonObject = {**state_signal(new, old), "timestamp": utc_iso(new.created_at)}
     if cycle_id is not None:
         payload["cycleId"] = cycle_id
     return _event("working-memory", thread, payload)

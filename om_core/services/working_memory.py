@@ -18,7 +18,7 @@ from om_core.options.json_schema import mismatch
 from om_core.prompts.redact import redact, redact_json
 from om_core.services import events
 from om_core.services.context import find_snapshot
-from om_core.services.deps import optional_iso
+from om_core.services.deps import utc_iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -236,5 +236,5 @@ def view(document: WorkingMemory | None, policy: MemoryPolicy) -> JsonObject:
         "format": document.format,
         "version": document.version,
         "source": document.source,
-        "updated_at": optional_iso(document.created_at),
+        "updated_at": utc_iso(document.created_at),
     }

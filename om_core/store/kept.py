@@ -42,7 +42,7 @@ ADD = Prepared(
     insert(working_memory)
     .values(
         **given("tenant_id", "scope", "scope_key", "version", "format", "content", "source", "base_version"),
-        **given("thread_id", "job_id", "from_seq", "to_seq"),
+        **given("thread_id", "job_id", "from_seq", "to_seq", "created_at"),
         chunk_id=_CHUNK,
     )
     .on_conflict_do_nothing()
@@ -111,6 +111,7 @@ class WorkingMemoryRows:
             job_id=new.job_id,
             from_seq=new.from_seq,
             to_seq=new.to_seq,
+            created_at=new.created_at,
         )
         if added and new.version > VERSIONS_KEPT:
             self._session.later(FORGET, {**key, "oldest": new.version - VERSIONS_KEPT})

@@ -221,6 +221,8 @@ def reflection_from(row: Row) -> Reflection:
 
 
 def working_memory_from(row: Row) -> WorkingMemory:
+    created_at = moment(row["created_at"])
+    assert created_at is not None
     return WorkingMemory(
         scope=row["scope"],
         scope_key=row["scope_key"],
@@ -234,7 +236,7 @@ def working_memory_from(row: Row) -> WorkingMemory:
         chunk_id=row["chunk_id"],
         from_seq=row["from_seq"],
         to_seq=row["to_seq"],
-        created_at=moment(row["created_at"]),
+        created_at=created_at,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -58,9 +59,18 @@ def test_a_change_is_merged(stored: Any, change: Any, schema: Any, merged: Any) 
     assert repr(stored) == before
 
 
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
 def version(number: int, content: str, format: Any = "markdown") -> WorkingMemory:
     return WorkingMemory(
-        scope="resource", scope_key="r", version=number, format=format, content=content, source="agent"
+        scope="resource",
+        scope_key="r",
+        version=number,
+        format=format,
+        content=content,
+        source="agent",
+        created_at=START,
     )
 
 
