@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 LOCK_VENV := .venv/lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check lint format types imports tidy bench faults lock clean
+.PHONY: help install demo up test check lint format types imports tidy bench quality faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,9 @@ tidy: $(STAMP) ## check the house rules of tests/tidy
 
 bench: $(STAMP) ## measure costs; report in .om/reports/bench.json
 	@$(BIN)/python -m tests.benchmarks
+
+quality: $(STAMP) ## shorten real dialogues and look for their answers; report in .om/reports/quality.json
+	@$(BIN)/python -m tests.quality
 
 faults: $(STAMP) ## inject every fault many times, about an hour; report in .om/reports/faults.json
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from om_core.telemetry import HANDLER
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.data import data_folder
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real conversations: OM_TEST_DATA, or ../shared/data beside the checkout."""
-    folder = Path(os.environ.get("OM_TEST_DATA") or ROOT.parent / "shared" / "data")
+    folder = data_folder()
     if folder.is_dir():
         return folder
     message = f"no test data at {folder}: set OM_TEST_DATA to the folder of real conversations"

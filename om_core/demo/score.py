@@ -75,7 +75,10 @@ class CacheMeter:
 
     def add(self, context: Context) -> None:
         """The next context, as a chat completion request would carry it."""
-        pieces = [json.dumps(message, ensure_ascii=False, sort_keys=True) for message in to_openai(context)]
+        self.add_pieces([json.dumps(message, ensure_ascii=False, sort_keys=True) for message in to_openai(context)])
+
+    def add_pieces(self, pieces: list[str]) -> None:
+        """The next prompt as texts that are sent one after the other."""
         sizes = [self._count(piece) for piece in pieces]
         same = 0
         while same < min(len(pieces), len(self._before)) and pieces[same] == self._before[same]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +62,7 @@ def document(results: Results, environment: Mapping[str, Any]) -> dict[str, Any]
     return {**found, "detail": {**detail, "environment": dict(environment)}}
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
+def write(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
     """Replace the report; a reader never sees half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")

@@ -1,0 +1,169 @@
+"""Other ways to shorten a dialogue, at the same size: the newest messages, every k-th, TextRank's sentences, all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+from om_core.llm.offline_text import sentences
+from om_core.prompts.notes import day_line
+from om_core.tokens import TiktokenCounter
+from tests.quality.dialogues import Turn
+from tests.quality.measure import spoken_date
+
+COUNTER: Final = TiktokenCounter()
+count: Final = lru_cache(200_000)(COUNTER.count_text)
+BLOCK_TOKENS: Final = 6_000
+"""TextRank ranks the sentences of so many tokens of messages at a time: as much as one observation reads by default."""
+
+Method: TypeAlias = Callable[["Counted", float], list[Turn]]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A dialogue's turns with the tokens of each."""
+
+    turns: tuple[Turn, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.tokens)
+
+
+def counted(turns: Sequence[Turn]) -> Counted:
+    return Counted(tuple(turns), tuple(count(turn.text) for turn in turns))
+
+
+def log_of(turns: Sequence[Turn]) -> str:
+    """The kept turns written as a log is: a header for each day, a line with the speaker for each turn."""
+    lines: list[str] = []
+    for day, said in groupby(turns, key=lambda turn: turn.began.date()):
+        lines.append(day_line(day))
+        lines.extend(_line(turn) for turn in said)
+    return "\n".join(lines)
+
+
+def notes_of(turns: Sequence[Turn]) -> list[str]:
+    """The kept turns as the measure reads them, each with its date."""
+    return [f"{spoken_date(turn.began)} {turn.speaker} {turn.text}" for turn in turns]
+
+
+def _line(turn: Turn) -> str:
+    return f"* {turn.speaker}: {turn.text}"
+
+
+def _cost(before: Turn | None, turn: Turn) -> int:
+    """Tokens that a turn adds to the log behind another one."""
+    header = before is None or before.began.date() != turn.began.date()
+    return count(f"{_line(turn)}\n") + (count(f"{day_line(turn.began.date())}\n") if header else 0)
+
+
+def full(dialogue: Counted, compression: float) -> list[Turn]:
+    """Everything; the ceiling."""
+    return list(dialogue.turns)
+
+
+def last_n(dialogue: Counted, compression: float) -> list[Turn]:
+    """The newest messages that fit."""
+    room = dialogue.total / compression
+    kept: list[Turn] = []
+    for turn in reversed(dialogue.turns):
+        # Counted from the end, a header is paid by the first turn of its day that was taken.
+        room -= _cost(kept[-1] if kept else None, turn)
+        if room < 0:
+            break
+        kept.append(turn)
+    return kept[::-1]
+
+
+def uniform(dialogue: Counted, compression: float) -> list[Turn]:
+    """As many messages at equal distances as fit."""
+    room = dialogue.total / compression
+    likely = round(len(dialogue.turns) / compression)
+    for number in range(likely, 0, -1):
+        kept = _spread(dialogue.turns, number)
+        if count(log_of(kept)) <= room:
+            return kept
+    return []
+
+
+def _spread(turns: Sequence[Turn], number: int) -> list[Turn]:
+    return [turns[index * len(turns) // number] for index in range(number)]
+
+
+def textrank(dialogue: Counted, compression: float) -> list[Turn]:
+    """The sentences that TextRank puts first, in their order."""
+    kept: list[Turn] = []
+    for block in blocks(dialogue):
+        kept.extend(_best_of(block, compression))
+    return kept
+
+
+def blocks(dialogue: Counted) -> list[Counted]:
+    """The turns in parts of `BLOCK_TOKENS`."""
+    found: list[Counted] = []
+    start = size = 0
+    for index, tokens in enumerate(dialogue.tokens, 1):
+        size += tokens
+        if size >= BLOCK_TOKENS or index == len(dialogue.tokens):
+            found.append(Counted(dialogue.turns[start:index], dialogue.tokens[start:index]))
+            start, size = index, 0
+    return found
+
+
+def _best_of(block: Counted, compression: float) -> list[Turn]:
+    """The best sentences of one block that fit its share, as turns that hold nothing else."""
+    said = [(index, sentence) for index, turn in enumerate(block.turns) for sentence in sentences(turn.text)]
+    room = block.total / compression
+    taken: list[int] = []
+    turns: set[int] = set()
+    days: set[date] = set()
+    for number in ranked(tuple(sentence for _, sentence in said)):
+        index, sentence = said[number]
+        turn = block.turns[index]
+        day = turn.began.date()
+        cost = count(f" {sentence}")
+        cost += 0 if index in turns else count(f"* {turn.speaker}:\n")
+        cost += 0 if day in days else count(f"{day_line(day)}\n")
+        if cost <= room:
+            room -= cost
+            taken.append(number)
+            turns.add(index)
+            days.add(day)
+    return _only(block.turns, said, sorted(taken))
+
+
+def _only(turns: Sequence[Turn], said: Sequence[tuple[int, str]], taken: Sequence[int]) -> list[Turn]:
+    """The turns of the taken sentences, with these alone as text."""
+    chosen = groupby(taken, key=lambda number: said[number][0])
+    return [replace(turns[index], text=" ".join(said[number][1] for number in numbers)) for index, numbers in chosen]
+
+
+class _Words:
+    """What sumy asks of a tokenizer; its own needs a model that is downloaded."""
+
+    def to_words(self, sentence: str) -> tuple[str, ...]:
+        return tuple(re.findall(r"\w+", sentence))
+
+
+@lru_cache(500)
+def ranked(said: tuple[str, ...]) -> list[int]:
+    """The numbers of the sentences, the best first, as sumy's TextRank rates them."""
+    from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence
+    from sumy.summarizers.text_rank import TextRankSummarizer
+
+    parsed: list[Any] = [Sentence(sentence, _Words()) for sentence in said]
+    numbers = {id(sentence): number for number, sentence in enumerate(parsed)}
+    document = ObjectDocumentModel([Paragraph(parsed)])
+    ratings = TextRankSummarizer().rate_sentences(document)
+    best = {numbers[id(sentence)]: float(rating) for sentence, rating in ratings.items()}
+    return sorted(best, key=lambda number: (-best[number], number))
+
+
+METHODS: Final[dict[str, Method]] = {"last_n": last_n, "uniform": uniform, "textrank": textrank}
