@@ -30,10 +30,12 @@ _TASK_CHARS: Final = 240
 _TASK_WORDS: Final = 2
 """A message with fewer content words (thanks, yes) is no task."""
 _TITLE_WORDS: Final = 5
-_ROUNDS: Final = 6
-_SNUG: Final = 0.97
+_ROUNDS: Final = 8
+_SNUG: Final = 0.985
 """Notes that take this share of the wanted size are near enough to it."""
-_AIM: Final = 0.99
+_UNTIMED: Final = 8
+"""From this compression on, the words of a talk are worth more than the times of day at which they were said."""
+_AIM: Final = 0.993
 
 
 class OfflineModel:
@@ -98,9 +100,10 @@ class OfflineModel:
             target = int((found.prose_tokens + found.tool_tokens) / compression)
         prose, tools = found.budgets(target)
         wanted = prose + tools
+        timed = found.prose_tokens + found.tool_tokens < _UNTIMED * wanted or found.is_work
         best = ""
         for _ in range(_ROUNDS):
-            notes = notes_of(select(found, prose, tools, known))
+            notes = notes_of(select(found, prose, tools, known), timed=timed)
             size = self._count(notes)
             if size <= wanted or not best:
                 best = notes

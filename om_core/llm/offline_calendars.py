@@ -18,7 +18,7 @@ class Calendar:
     `words` are days from today; `units` name a day, week, weekend, month, year or weekday by its English name; `past`
     and `future` stand before a unit, or after it with `after`; `ago` and `ahead` hold {n} and {u}. `by_week`: "last
     Friday" is the one of last week. `blank` is what stands between words. `replaces`: the day takes the words' place
-    instead of following them.
+    instead of following them. `unless` one of these words stands before: it feels like yesterday.
     """
 
     words: Mapping[str, int]
@@ -33,6 +33,7 @@ class Calendar:
     by_week: bool = False
     blank: str = " "
     replaces: bool = False
+    unless: tuple[str, ...] = ()
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -49,7 +50,8 @@ class Calendar:
         if self.years:
             choices.append(f"(?P<year>{_alternatives(self.years)})")
         edge = r"\b" if self.blank else ""
-        return re.compile(f"{edge}(?:{'|'.join(choices)}){edge}", re.IGNORECASE)
+        unless = "".join(f"(?<!{re.escape(word)} )" for word in self.unless)
+        return re.compile(f"{edge}{unless}(?:{'|'.join(choices)}){edge}", re.IGNORECASE)
 
 
 def _alternatives(words: Mapping[str, object] | tuple[str, ...]) -> str:
@@ -88,6 +90,7 @@ CALENDARS: Final[dict[str, Calendar]] = {
             "nine": 9, "ten": 10, "a couple of": 2,
         },
         replaces=True,
+        unless=("like", "like the"),
     ),
     "fr": Calendar(
         words={"hier": -1, "avant-hier": -2, "demain": 1, "après-demain": 2, "hier soir": -1},

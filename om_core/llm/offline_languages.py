@@ -15,11 +15,12 @@ _NEVER: Final = re.compile(r"(?!)")
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """`dropped` words are left out of notes; `common` ones stay, but count little; the patterns read sentences.
+    """Words, and patterns that read sentences.
 
-        `ornaments` are left out where another word follows. `own`: the speaker speaks of themselves. `event`: of
-    something they did. `addressed`: of the listener.
-        `polite`: how a sentence without content opens. `praise`: what marks one anywhere. `firm`: a wish or a decision.
+    `dropped` words are left out of notes; `common` ones stay, but count little; `ornaments` are left out before another
+    word that is no name. `own`: the speaker speaks of themselves. `event`: of something they did. `addressed`: of the
+    listener. `polite`: how a sentence without content opens. `praise`: what marks one anywhere. `firm`: a wish or a
+    decision.
     """
 
     code: str
@@ -74,21 +75,20 @@ well oh wow hey hi hello yeah yep yup yes okay ok sure please thanks thank glad 
 some any
 """),
     common=_set("""
-great good nice awesome amazing wonderful fantastic incredible cool lovely beautiful perfect fun special exciting
-excited
-happy proud love loved enjoy enjoyed hope hoping wish feel feels felt feeling think thinking thought know knowing knew
-see seeing saw seen look looks looking looked sound sounds seem seems guess believe mean means go going goes went come
-coming came make makes making made take takes taking took give gives giving gave put keep keeps keeping kept try trying
-tried want wanted wants need needed needs start started starting help helps helped use used find found
-thing things something anything everything stuff lot lots bit way ways kind sort part time times day days one ones all
-always ever still already again back now today lately recently more most much many other another each every few such own
-same whole both get gets got getting say said says tell told telling talk talking talked ask asked able important
-truly especially maybe perhaps probably course honestly since because cause if but how what why who which when where
-while best better new big little long old people someone everyone folks guys life work year years week month first last
-he she they him her his hers them their to from over through not no never
+great good nice awesome amazing wonderful fantastic incredible cool lovely beautiful perfect exciting feel feels felt
+feeling think thinking thought know knowing knew see seeing saw seen look looks looking looked sound sounds seem seems
+guess believe mean means go going goes went come coming came make makes making made take takes taking took give gives
+giving gave put keep keeps keeping kept try trying tried want wanted wants need needed needs start started starting
+help helps helped use used find found thing things something anything everything stuff lot lots bit way ways kind sort
+part time times day days one ones all always ever still already again back now today lately recently more most much
+many other another each every few such own same whole both get gets got getting say said says tell told telling talk
+talking talked ask asked able important truly especially maybe perhaps probably course honestly since because cause if
+but how what why who which when where while best better big little long old people someone everyone folks guys life
+work first last he she they him her his hers them their to from over through not no never
 """),
     ornaments=_set("""
 great good nice awesome amazing wonderful fantastic incredible cool lovely beautiful perfect real such plus all both but
+to
 """),
     own=_any("i i'm i've i'd i'll my mine me we we're we've our us"),
     event=re.compile(

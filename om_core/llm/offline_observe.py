@@ -191,15 +191,20 @@ def _keep_one_per_user_message(units: Sequence[Unit]) -> None:
         unit.must = True
 
 
-def notes_of(units: Sequence[Unit]) -> str:
-    """The chosen units as notes: neighbours of one time share a note, calls after the first become details."""
+def notes_of(units: Sequence[Unit], *, timed: bool = True) -> str:
+    """The chosen units as notes: neighbours of one time share a note, calls after the first become details.
+
+    Args:
+        units: in order of the messages.
+        timed: whether notes give their time of day, once an hour, and not only their day.
+    """
     notes: list[Note] = []
     shown: datetime | None = None
     group: list[Unit] = []
     for unit in [*units, None]:
         if group and (unit is None or not _belongs(group, unit)):
             when = group[0].when
-            is_timed = shown is None or shown.date() != when.date() or abs(when - shown) >= _TIME_SPAN
+            is_timed = timed and (shown is None or shown.date() != when.date() or abs(when - shown) >= _TIME_SPAN)
             shown = when if is_timed else shown
             notes.extend(_group_notes(group, is_timed=is_timed))
             group = []

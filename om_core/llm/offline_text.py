@@ -75,7 +75,8 @@ def terse(sentence: str, language: Language = ENGLISH) -> str:
     for position, token in enumerate(tokens, 1):
         bare = token.strip(_EDGES)
         lower = bare.lower().replace("’", "'")
-        if position < len(tokens) and token[-1] not in _PAUSES and lower in language.ornaments:
+        following = tokens[position] if position < len(tokens) and token[-1] not in _PAUSES else ""
+        if lower in language.ornaments and following[:1].islower():
             continue
         if bare.strip("-") and lower not in language.dropped:
             kept.append(bare + "?" if is_question(token) else bare)

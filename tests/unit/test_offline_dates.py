@@ -28,6 +28,7 @@ ENGLISH = [
     ("200 days ago", "October 20, 2022"),
     ("999 years from now", "3022"),
     ("today", "today"),
+    ("it feels like yesterday", "it feels like yesterday"),
     ("the lastweek file", "the lastweek file"),
     ("2 Fridays ago", "2 Fridays ago"),
 ]

@@ -80,3 +80,12 @@ def test_a_day_s_time_is_given_once_an_hour():
     notes = note_lines(observe(*said, target_tokens=400).notes)
 
     assert [note.time for note in notes if note.time] == ["09:00", "12:00"]
+
+
+def test_very_short_notes_give_their_day_alone():
+    texts = [f"I bought {n}0 red apples in town {n} for my sister Eleanor in Porto." for n in range(1, 60)]
+    said = [user(n, text) for n, text in enumerate(texts, 1)]
+    size = sum(map(count, texts))
+
+    assert "(" in observe(*said, target_tokens=size // 5).notes
+    assert "(" not in observe(*said, target_tokens=size // 9).notes
