@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 from fastapi import FastAPI
 
-from api import errors
+from api import errors, gateway
 from api.dashboard import login, static_files
 from api.dashboard import router as dashboard
 from api.deps import ApiState
@@ -43,13 +44,16 @@ DESCRIPTION: Final = (
 )
 
 
-def create_app(services: Services, *, auth: str, flower_port: int | None = None) -> FastAPI:
+def create_app(
+    services: Services, *, auth: str, model_api_base: str | None = None, flower_port: int | None = None
+) -> FastAPI:
     """The application over services that the caller built and closes.
 
     Args:
         services: the adapters; the application ends only its own job poller.
         auth: `keys`, or `off` (the caller makes sure that only loopback addresses are served:
             `om_core.config.check_auth_binding`).
+        model_api_base: the OpenAI-compatible server that `openai/NAME` means to the gateways, if not OpenAI's own.
         flower_port: where Flower runs on the same host, for a link in the dashboard.
 
     Raises:
@@ -58,12 +62,14 @@ def create_app(services: Services, *, auth: str, flower_port: int | None = None)
     if auth not in {"keys", "off"}:
         msg = f"OM_AUTH = {auth!r} is not allowed: keys or off"
         raise SetupError(msg)
+    http = httpx.AsyncClient()
     waiter, feed = JobWaiter(services.store), EventFeed(services.store)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.om_probes = health.probe_limiter()
         yield
+        await http.aclose()
         feed.close()
         waiter.close()
 
@@ -76,11 +82,21 @@ def create_app(services: Services, *, auth: str, flower_port: int | None = None)
         redoc_url=None,
     )
     app.state.om_metrics = scrape_registry(services.store.system)
-    app.state.om = ApiState(services=services, waiter=waiter, feed=feed, auth=auth, flower_port=flower_port)
+    app.state.om = ApiState(
+        services=services,
+        waiter=waiter,
+        feed=feed,
+        auth=auth,
+        http=http,
+        model_api_base=model_api_base,
+        flower_port=flower_port,
+    )
     app.add_middleware(RequestGuard)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(gateway.openai)
+    app.include_router(gateway.anthropic)
     app.include_router(login)
     app.include_router(dashboard)
     app.mount("/static", static_files())

@@ -22,6 +22,7 @@ from om_core.services.keys import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    import httpx
     from fastapi.dependencies.models import Dependant
     from starlette.responses import Response
 
@@ -41,6 +42,10 @@ class ApiState:
     waiter: JobWaiter
     feed: EventFeed
     auth: str
+    http: httpx.AsyncClient
+    """For calls to providers in their own form; closed with the application."""
+    model_api_base: str | None = None
+    """The OpenAI-compatible server that `openai/NAME` means to the gateways."""
     flower_port: int | None = None
     """Where Flower runs on the same host, for a link."""
 

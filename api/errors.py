@@ -130,7 +130,7 @@ _HTTP_CODES: Final = {
 }
 _AWAY: Final = ("08", "53300", "57P")
 """SQLSTATEs of a server that cannot be reached: connection lost, no connection left, shutting down or starting."""
-_DATABASE_ERRORS: Final = (
+DATABASE_ERRORS: Final = (
     psycopg2.OperationalError,
     psycopg2.InterfaceError,
     sa_exc.OperationalError,
@@ -262,7 +262,7 @@ def install(app: FastAPI) -> None:
             return http_problem(error, methods_of(app.openapi(), request.url.path))
         return http_problem(error)
 
-    for kind in _DATABASE_ERRORS:
+    for kind in DATABASE_ERRORS:
         app.add_exception_handler(kind, _database)
     app.add_exception_handler(Exception, _unexpected)
 

@@ -39,7 +39,12 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
         dispatcher = find_dispatcher(located.redis_url)
         services = build_services(settings, located, dispatcher=dispatcher)
         try:
-            app = create_app(services, auth=settings.auth, flower_port=settings.flower_port)
+            app = create_app(
+                services,
+                auth=settings.auth,
+                model_api_base=settings.model_api_base,
+                flower_port=settings.flower_port,
+            )
             config = uvicorn.Config(
                 app,
                 host=address,

@@ -20,6 +20,9 @@ READ_ONLY: Final = r"Items? .* on TypedDict class .* qualifier"
 """A warning of pydantic about LiteLLM's own types, given whenever another adapter is loaded. Where warnings are errors
 it would leave LiteLLM half imported and calls failing."""
 
+DEPRECATED: Final = r"Accessing the 'model_(computed_)?fields' attribute on the instance is deprecated"
+"""Given for every streamed chunk; where warnings are errors it would break the stream."""
+
 
 def litellm_module() -> Any:
     """LiteLLM, imported on first use (3 s, 200 MB) and made quiet."""
@@ -27,6 +30,7 @@ def litellm_module() -> Any:
         os.environ.setdefault(name, value)
     os.environ[NO_DOWNLOADS[0]] = NO_DOWNLOADS[1]
     warnings.filterwarnings("ignore", message=READ_ONLY, category=UserWarning)
+    warnings.filterwarnings("ignore", message=DEPRECATED, category=DeprecationWarning)
     import litellm
 
     litellm.suppress_debug_info = True

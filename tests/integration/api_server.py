@@ -46,6 +46,10 @@ class ApiClient(httpx.Client):
             check_answer(response, self.document)
         return response
 
+    def raw(self, method: str, url: str, **options: Any) -> httpx.Response:
+        """An answer that is not of our form: the gateways answer as providers do."""
+        return super().request(method, url, **options)
+
     def ok(self, method: str, url: str, **options: Any) -> Any:
         """The JSON of a request that succeeds."""
         response = self.request(method, url, **options)
