@@ -287,7 +287,7 @@ MISSING = [
     ("GET", "/v1/nothing", None),
     ("GET", "/v1/threads/", None),
     ("GET", "/nothing", None),
-    ("DELETE", "/", None),
+    ("DELETE", "/nothing", None),
 ]
 
 
