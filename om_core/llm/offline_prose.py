@@ -121,7 +121,7 @@ def _sentence_unit(sentence: str, said: Said, language: Language, *, answers: bo
 def _unit(shown: str, text: str, said: Said, language: Language, *, weight: float, mark: Mark) -> Unit:
     cost = said.count(f" {shown}") + 1
     terms = set(words(text, language.dropped))
-    names = {stem(name.lower()) for name in _NAMED.findall(text)} if language.capitals_are_names else set()
+    faint, strong = word_classes(terms, text, language)
     return Unit(
         order=said.order,
         when=said.when,
@@ -132,9 +132,16 @@ def _unit(shown: str, text: str, said: Said, language: Language, *, weight: floa
         terms=tuple(sorted(terms)),
         length=cost,
         cost=cost,
-        faint=frozenset(terms & _stems(language)),
-        strong=frozenset(term for term in terms if _DIGIT.search(term) or term in names),
+        faint=faint,
+        strong=strong,
     )
+
+
+def word_classes(terms: set[str], text: str, language: Language) -> tuple[frozenset[str], frozenset[str]]:
+    """Which of a text's content words are common everywhere, and which are numbers or names."""
+    names = {stem(name.lower()) for name in _NAMED.findall(text)} if language.capitals_are_names else set()
+    strong = frozenset(term for term in terms if _DIGIT.search(term) or term in names)
+    return frozenset(terms & _stems(language)), strong
 
 
 @lru_cache

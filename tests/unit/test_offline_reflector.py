@@ -7,6 +7,7 @@ import pytest
 
 from om_core.domain.policy import OFFLINE_MODEL
 from om_core.llm.offline import OfflineModel
+from om_core.llm.offline_pieces import joined, pieces_of
 from om_core.ports import ModelRequest, ReflectorMaterial
 from om_core.prompts.notes import Note, format_notes, note_lines
 from om_core.prompts.parse import parse_reflector
@@ -134,6 +135,85 @@ def test_prose_that_is_no_list_is_condensed_too():
     log = "The user lives in Porto.\nThey met Ann there."
 
     assert "Porto" in reflect(log)
+
+
+def diary(days=30):
+    """A note a day with five pieces of two speakers, no word twice but their names."""
+    return format_notes(
+        Note(
+            date=DAY + timedelta(days=day),
+            time="09:00",
+            priority="🔴",
+            text=f"Ann: bought lamp{day}a; sold chair{day}b at fair{day}c; met cousin{day}d. Bob: sailed boat{day}e; lost {day + 100} ropes",
+        )
+        for day in range(days)
+    )
+
+
+def test_notes_are_shortened_before_they_are_dropped_and_old_ones_more_than_new_ones():
+    kept = note_lines(reflect(diary(), target=count(diary()) * 2 // 3))
+    pieces = [note.text.count(";") + note.text.count(". ") + 1 for note in kept]
+
+    assert len(kept) == 30
+    assert sum(pieces[:15]) < sum(pieces[15:])
+    assert {note.text.split(":")[0] for note in kept} <= {"Ann", "Bob"}
+
+
+def test_what_a_speaker_says_again_stands_where_it_was_said_last():
+    log = (
+        "Date: May 8, 2023\n* 🔴 (08:00) Ann: likes ripe figs; has a cat. Bob: likes ripe figs\n"
+        "Date: May 9, 2023\n* 🔴 (09:00) Ann: sold the car; likes ripe figs"
+    )
+
+    assert reflect(log) == (
+        "Date: May 8, 2023\n* 🔴 (08:00) Ann: has a cat. Bob: likes ripe figs\n"
+        "Date: May 9, 2023\n* 🔴 (09:00) Ann: sold the car; likes ripe figs"
+    )
+
+
+def test_short_notes_of_a_day_and_its_speakers_become_one_where_room_is_needed():
+    short = [
+        ("08:00", "Ann: paid 12 lamps"),
+        ("12:00", "Bob: sank 4 boats. Ann: fed 7 geese"),
+        ("15:00", "Run make/all: ok"),
+    ]
+    log = "Date: May 7, 2023\n* 🟢 (10:00) " + "Perhaps the weather was good and nice. " * 9 + "\nDate: May 8, 2023\n"
+    log += "\n".join(f"* 🔴 ({time}) {text}" for time, text in short)
+
+    assert reflect(log, target=count(log) // 2).endswith(
+        "* 🔴 (08:00) Ann: paid 12 lamps; fed 7 geese. Bob: sank 4 boats\n* 🔴 (15:00) Run make/all: ok"
+    )
+
+
+def test_a_note_without_a_time_stays_behind_the_note_before_it():
+    log = (
+        "Date: May 8, 2023\n* 🔴 (20:00) Ann has a cat.\n* 🔴 Ann has a dog.\n* 🔴 (07:00) Ann has 2 geese.\n"
+        "Date: May 9, 2023\n* 🔴 Ann has a horse."
+    )
+
+    assert [note.text.split()[-1] for note in note_lines(reflect(log))] == ["geese.", "cat.", "dog.", "horse."]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Ann: likes figs; has 2 cats. Bob: sails", [("Ann", "likes figs"), ("Ann", "has 2 cats"), ("Bob", "sails")]),
+        ("User likes figs.", [("", "User likes figs.")]),
+        (
+            "Bash pytest -q: 3 failed; see e.g. a.py: line 4",
+            [("Bash pytest -q", "3 failed"), ("Bash pytest -q", "see e.g. a.py: line 4")],
+        ),
+        ("see https://example.org/a; b", [("", "see https://example.org/a"), ("", "b")]),
+        ("李雷: 喜欢无花果; 有两只猫", [("李雷", "喜欢无花果"), ("李雷", "有两只猫")]),
+        ("; ", [("", ""), ("", "")]),
+        ("A: ", [("", "A: ")]),
+    ],
+)
+def test_a_note_is_its_pieces(text, pieces):
+    found = pieces_of(text)
+
+    assert [(piece.label, piece.text) for piece in found] == pieces
+    assert joined(found, range(len(found))) == text
 
 
 HOSTILE = {
