@@ -6,12 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from om_core.client import AsyncMemoryClient, MemoryClient
     from om_core.memory import Memory
     from om_core.options import ModelByInputTokens
 
-__all__ = ["Memory", "ModelByInputTokens"]
+__all__ = ["AsyncMemoryClient", "Memory", "MemoryClient", "ModelByInputTokens"]
 
-_HOMES = {"Memory": "om_core.memory", "ModelByInputTokens": "om_core.options"}
+_HOMES = {
+    "AsyncMemoryClient": "om_core.client",
+    "Memory": "om_core.memory",
+    "MemoryClient": "om_core.client",
+    "ModelByInputTokens": "om_core.options",
+}
 
 
 def __getattr__(name: str) -> object:

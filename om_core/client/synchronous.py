@@ -1,0 +1,255 @@
+"""`MemoryClient`: the methods of `Memory` over HTTP."""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+from om_core.client import calls
+from om_core.client.stream import EventReader, StreamedEvent
+from om_core.client.transport import answer_of, build_headers, context_of, pause_after, request_of, unreachable
+from om_core.client.turn import ClientTurn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from om_core.client.calls import Call
+    from om_core.domain.message import JsonObject, Message
+    from om_core.services.ingest import OnDivergence
+    from om_core.turn import ContextResult
+
+
+class MemoryClient:
+    """Long memory behind an API. Thread-safe; answers are the JSON of the HTTP interface, contexts have their forms.
+
+    Args:
+        base_url: of the API, as in `http://127.0.0.1:8080`.
+        api_key: of `om keys create`; None where the API asks for none.
+        http: a client of your own, for proxies and certificates; it is not closed.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None = None, *, http: httpx.Client | None = None) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._closed = Event()
+        self._own = http is None
+        self._http = http or httpx.Client()
+        self._http.base_url = httpx.URL(self._base_url)
+        self._http.headers.update(build_headers(api_key))
+
+    def close(self) -> None:
+        """Give the connections back; pauses of other threads end."""
+        self._closed.set()
+        if self._own:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, call: Call) -> JsonObject:
+        """Send a call until it succeeds, is refused, or has had its attempts.
+
+        Raises:
+            OmError: as the API refused. RetryLaterError: it did not answer.
+        """
+        attempt = 1
+        while True:
+            try:
+                response = self._http.send(request_of(self._http, call))
+            except httpx.TransportError as error:
+                pause = pause_after(attempt, error)
+                if pause is None:
+                    raise unreachable(error, self._base_url) from error
+            else:
+                pause = None if response.is_success else pause_after(attempt, response)
+                if pause is None:
+                    return answer_of(response)
+            self._closed.wait(pause)
+            attempt += 1
+
+    # Threads
+
+    def put_thread(self, thread: str, *, resource: str, **changes: Any) -> JsonObject:
+        """Create or change a thread: title, metadata, timezone, scope, config, version; None clears."""
+        return self._ask(calls.put_thread(thread, resource, changes))
+
+    def get_thread(self, thread: str, *, resource: str | None = None) -> JsonObject:
+        """One thread. Raises NotFoundError, AmbiguousThreadError."""
+        return self._ask(calls.get(calls.thread_path(thread), resource_id=resource))
+
+    def threads(self, *, resource: str | None = None, cursor: str | None = None, limit: int = 50) -> JsonObject:
+        """A page of threads, newest first: `{items, next_cursor}`."""
+        return self._ask(calls.get("/v1/threads", resource_id=resource, cursor=cursor, limit=limit))
+
+    # A turn
+
+    def turn(self, thread: str, resource: str | None = None, *, model: str | None = None) -> ClientTurn:
+        """A turn as a context manager; leaving it closes the turn."""
+        return ClientTurn(self, thread, resource, model)
+
+    def append(
+        self,
+        thread: str,
+        messages: Sequence[JsonObject | Message],
+        *,
+        resource: str | None = None,
+        format: str = "openai",
+        model: str | None = None,
+        end_of_turn: bool = False,
+        on_divergence: OnDivergence = "report",
+        context: JsonObject | None = None,
+    ) -> JsonObject:
+        """Store messages of a step; with `context` (its options) the answer holds the prompt, too."""
+        return self._ask(
+            calls.append(
+                thread,
+                messages,
+                resource=resource,
+                format=format,
+                model=model,
+                end_of_turn=end_of_turn,
+                on_divergence=on_divergence,
+                context=context,
+            )
+        )
+
+    def context(self, thread: str, *, resource: str | None = None, **options: Any) -> ContextResult:
+        """The prompt for the next model call. Options: model, max_tokens, read_only, ephemeral, now."""
+        return context_of(self._ask(calls.context(thread, resource, calls.context_options(**options))))
+
+    # Looking
+
+    def status(self, thread: str, *, resource: str | None = None) -> JsonObject:
+        """Token windows, cursors, running jobs, errors, and why nothing happens where nothing does."""
+        return self._ask(calls.get(calls.thread_path(thread, "/status"), resource_id=resource))
+
+    def messages(
+        self,
+        thread: str,
+        *,
+        resource: str | None = None,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JsonObject:
+        """A page of stored messages in order."""
+        path = calls.thread_path(thread, "/messages")
+        bounds = {"after_seq": after_seq, "before_seq": before_seq}
+        return self._ask(calls.get(path, resource_id=resource, cursor=cursor, limit=limit, **bounds))
+
+    def observations(
+        self,
+        thread: str,
+        *,
+        resource: str | None = None,
+        state: str = "active",
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JsonObject:
+        """A page of chunks: active, buffered or all."""
+        path = calls.thread_path(thread, "/observations")
+        return self._ask(calls.get(path, resource_id=resource, state=state, cursor=cursor, limit=limit))
+
+    def reflections(
+        self, thread: str, *, resource: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> JsonObject:
+        """A page of generations with their text, newest first."""
+        path = calls.thread_path(thread, "/reflections")
+        return self._ask(calls.get(path, resource_id=resource, cursor=cursor, limit=limit))
+
+    def events(
+        self, thread: str | None = None, *, resource: str | None = None, last_id: str | None = None
+    ) -> Iterator[StreamedEvent]:
+        """Events as they happen, without end; a broken stream is resumed after the last one seen."""
+        reader = EventReader(thread, resource, last_id)
+        while True:
+            try:
+                with self._http.stream("GET", reader.path, **reader.options()) as response:
+                    if not response.is_success:
+                        response.read()
+                        answer_of(response)
+                    for line in response.iter_lines():
+                        if (event := reader.take(line)) is not None:
+                            yield event
+            except httpx.TransportError as error:
+                reader.broke(error, self._base_url)
+            self._closed.wait(reader.pause_s)
+
+    def working_memory(self, thread: str | None = None, *, resource: str | None = None) -> JsonObject:
+        """The document of a thread, or with a resource alone of that resource: `{content, format, version}`."""
+        return self._ask(calls.working_memory(thread, resource))
+
+    def set_working_memory(
+        self,
+        content: str | JsonObject,
+        *,
+        thread: str | None = None,
+        resource: str | None = None,
+        format: str | None = None,
+        version: int | None = None,
+    ) -> JsonObject:
+        """Replace the document. Raises ConflictError: `version` is not the one that is stored."""
+        return self._ask(calls.set_working_memory(thread, resource, content, format=format, version=version))
+
+    def update_working_memory(
+        self, memory: str | JsonObject, *, thread: str, resource: str | None = None
+    ) -> JsonObject:
+        """Do what the agent's tool was called with: text replaces the document, an object is merged into it."""
+        body = {"memory": memory, "resource_id": resource}
+        return self._ask(calls.post(calls.thread_path(thread, "/working-memory"), body))
+
+    def tools(self, format: str = "openai") -> list[JsonObject]:
+        """Schemas of the tools that the agent is offered, for `openai` or `anthropic`."""
+        found: list[JsonObject] = self._ask(calls.get("/v1/tools", format=format))["items"]
+        return found
+
+    # Work by hand
+
+    def observe(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:
+        """Observe everything pending up to the last cut, whatever the thresholds say."""
+        return self._ask(calls.asked(thread, "observe", resource, wait_s))
+
+    def reflect(
+        self, thread: str, *, resource: str | None = None, wait_s: float | None = None, guidance: str | None = None
+    ) -> JsonObject:
+        """Condense the log now; `guidance` is shown to the Reflector."""
+        return self._ask(calls.asked(thread, "reflect", resource, wait_s, guidance=guidance))
+
+    def activate(self, thread: str, *, resource: str | None = None) -> JsonObject:
+        """Move every ready chunk into the log, and let a finished reflection take effect."""
+        return self._ask(calls.post(calls.thread_path(thread, "/activate"), {"resource_id": resource}))
+
+    def flush(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:
+        """Observe everything pending to the last cut, wait, activate."""
+        return self._ask(calls.asked(thread, "flush", resource, wait_s))
+
+    # Jobs
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        thread: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JsonObject:
+        """A page of jobs, newest first."""
+        return self._ask(calls.get("/v1/jobs", state=state, kind=kind, thread=thread, cursor=cursor, limit=limit))
+
+    def job(self, job_id: int) -> JsonObject:
+        """One job. Raises NotFoundError."""
+        return self._ask(calls.get(f"/v1/jobs/{job_id}"))
+
+    def retry_job(self, job_id: int) -> JsonObject:
+        """Run a discarded job again. Raises ConflictError."""
+        return self._ask(calls.post(f"/v1/jobs/{job_id}/retry"))
+
+    def cancel_job(self, job_id: int) -> JsonObject:
+        """Cancel a live job. Raises ConflictError."""
+        return self._ask(calls.post(f"/v1/jobs/{job_id}/cancel"))
