@@ -79,7 +79,7 @@ def terse(sentence: str, language: Language = ENGLISH) -> str:
         if lower in language.ornaments and following[:1].islower():
             continue
         if bare.strip("-") and lower not in language.dropped:
-            kept.append(bare + "?" if is_question(token) else bare)
+            kept.append(bare + token[-1] if is_question(token) else bare)
     return " ".join(kept)
 
 
