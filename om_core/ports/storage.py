@@ -195,8 +195,8 @@ class Jobs(Protocol):
     def running(self) -> int:
         """How many jobs of the tenant are held by workers that are alive."""
 
-    def guide(self, job_id: int, guidance: str) -> None:
-        """Give a job that was asked for by hand a person's guidance."""
+    def ask(self, job_id: int, guidance: str | None) -> None:
+        """A live job is now asked for by hand, with a person's guidance if there is any."""
 
     def retry(self, job_id: int) -> JobRef | None:
         """Discarded -> available; None when it is not discarded or a live one took its place."""

@@ -15,7 +15,8 @@ MIN_CHARS: Final = 2_000
 _WINDOW: Final = 200
 _WINDOWS: Final = 50
 _WINDOW_SHARE: Final = 0.4
-_LONGEST_LINE: Final = 50_000
+LINE_CHARS: Final = 10_000
+"""Of longer lines only the beginning is kept, and judged."""
 _LINES: Final = 20
 _LINE_CHARS: Final = 24
 _LINE_SHARE: Final = 0.5
@@ -34,13 +35,29 @@ _REFUSAL: Final = re.compile(
 )
 
 
-def degenerate_reason(text: str) -> str | None:
-    """One line that says how the text repeats itself, or None when it does not."""
+def degenerate_reason(text: str, source: str = "") -> str | None:
+    """One line that says how the text repeats itself, or None when it does not, or no more than its source does.
+
+    Args:
+        text: an answer.
+        source: what the answer condenses, as plain text. Five hundred equal results have an honest summary whose lines
+            are alike; it is no longer than they are, and no more monotonous.
+    """
     if len(text) < MIN_CHARS:
         return None
-    longest = max(map(len, text.split("\n")))
-    if longest > _LONGEST_LINE:
-        return f"degenerate: a line of {longest:,} characters in {len(text):,}"
+    text = "\n".join(line[:LINE_CHARS] for line in text.split("\n"))
+    reason = _repetition(text)
+    if reason is not None and len(text) <= len(source) and _packed(text) >= _packed(source):
+        return None
+    return reason
+
+
+def _packed(text: str) -> float:
+    """What remains of the text when repetition is taken out, as a share of it."""
+    return len(zlib.compress(text.encode("utf-8", "replace"), 6)) / len(text)
+
+
+def _repetition(text: str) -> str | None:
     step = max(1, len(text) // _WINDOWS)
     windows = Counter(text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, step))
     count = windows.total()
@@ -50,7 +67,7 @@ def degenerate_reason(text: str) -> str | None:
     count = lines.total()
     if count >= _LINES and 1 - len(lines) / count > _LINE_SHARE:
         return f"degenerate: {count - len(lines)} of {count} lines repeat, as {_sample(lines)}"
-    packed = len(zlib.compress(text.encode("utf-8", "replace"), 6)) / len(text)
+    packed = _packed(text)
     if packed < _ENTROPY_SHARE:
         return f"degenerate: {len(text):,} characters that compress to {packed:.1%}, starting {text[:80]!r}"
     return None

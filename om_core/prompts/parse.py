@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from om_core.prompts.degenerate import degenerate_reason, echoes, is_refusal
+from om_core.prompts.degenerate import LINE_CHARS, degenerate_reason, echoes, is_refusal
 from om_core.prompts.notes import Note, format_notes, is_list_item, note_lines, parse_day
 from om_core.prompts.quoting import clean_text, escape_tags, strip_delimiters
 from om_core.prompts.redact import redact
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from datetime import date
 
 Outcome: TypeAlias = Literal["valid", "unusable"]
-LINE_CHARS: Final = 10_000
 CHUNK_BYTES: Final = 65_536
 LOG_BYTES: Final = 262_144
 HINT_CHARS: Final = 2_000
@@ -70,6 +69,7 @@ def parse_observer(
     default_day: date | None = None,
     finish_reason: str | None = None,
     extra_tags: Collection[str] = (),
+    source: str = "",
 ) -> ObserverOutput:
     """Read an Observer's answer.
 
@@ -78,11 +78,12 @@ def parse_observer(
         default_day: the day of notes that name none: the first of the range, in the thread's zone.
         finish_reason: as the provider says; `length` marks a truncated answer.
         extra_tags: further sections to return.
+        source: the words of the range; an answer about monotonous messages may be monotonous.
     """
     truncated = finish_reason == "length"
     text = _cleaned(text)
     sections = split_sections(text, frozenset(extra_tags))
-    notes, reason = _notes(text, sections, "observer_v1", default_day, CHUNK_BYTES)
+    notes, reason = _notes(text, sections, "observer_v1", default_day, CHUNK_BYTES, source)
     if reason is not None:
         return ObserverOutput(outcome="unusable", reason=reason, truncated=truncated)
     return ObserverOutput(
@@ -96,11 +97,13 @@ def parse_observer(
     )
 
 
-def parse_reflector(text: str, *, default_day: date | None = None, finish_reason: str | None = None) -> ReflectorOutput:
-    """Read a Reflector's answer; hints and anything else but the notes are dropped."""
+def parse_reflector(
+    text: str, *, default_day: date | None = None, finish_reason: str | None = None, source: str = ""
+) -> ReflectorOutput:
+    """Read a Reflector's answer about the log `source`; hints and anything else but the notes are dropped."""
     truncated = finish_reason == "length"
     text = _cleaned(text)
-    notes, reason = _notes(text, split_sections(text), "reflector_v1", default_day, LOG_BYTES)
+    notes, reason = _notes(text, split_sections(text), "reflector_v1", default_day, LOG_BYTES, source)
     if reason is None and not notes:
         reason = "the answer holds no notes"
     if reason is not None:
@@ -128,12 +131,12 @@ def _cleaned(text: str) -> str:
 
 
 def _notes(
-    text: str, sections: Sections, template: str, default_day: date | None, max_bytes: int
+    text: str, sections: Sections, template: str, default_day: date | None, max_bytes: int, source: str
 ) -> tuple[str, str | None]:
     """Notes in normal form, or the reason why the answer is unusable."""
     if not text.strip():
         return "", "the answer is empty"
-    if (reason := degenerate_reason(text)) is not None:
+    if (reason := degenerate_reason(text, source)) is not None:
         return "", reason
     found = sections.observations
     if found is not None and (not found.strip() or _NOTHING.fullmatch(found)):

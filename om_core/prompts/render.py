@@ -84,6 +84,16 @@ def render_messages(
     return "\n".join(rendering.lines)
 
 
+def plain_words(messages: Iterable[StoredMessage]) -> str:
+    """The words of texts and results alone, a part a line: what an answer about the range is compared with."""
+    return "\n".join(
+        part.text if isinstance(part, Text) else result_text(part.visible)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, Text | ToolResult)
+    )
+
+
 @dataclass
 class _Rendering:
     """The lines so far, and what numbering and names depend on."""

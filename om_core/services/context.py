@@ -130,13 +130,14 @@ def find_snapshot(tx: Transaction, thread: str, resource: str | None) -> Snapsho
 
 
 def _activate(services: Services, state: _State, request: ContextRequest) -> None:
-    now = services.clock.now()
-    if not activation_due(state.snapshot, state.policy, request.model, now):
-        return
-    result = activate(services, state.tenant, state.thread_id, model=request.model)
-    _remember(state, result.activated)
-    with services.store.reading(state.tenant) as tx:
-        state.snapshot = tx.memories.snapshot(state.thread_id)
+    """Activate what is due, and again what was stored meanwhile if that leaves too much."""
+    moved = True
+    while moved and activation_due(state.snapshot, state.policy, request.model, services.clock.now()):
+        result = activate(services, state.tenant, state.thread_id, model=request.model)
+        _remember(state, result.activated)
+        moved = result.activated is not None
+        with services.store.reading(state.tenant) as tx:
+            state.snapshot = tx.memories.snapshot(state.thread_id)
 
 
 def _remember(state: _State, activated: Activated | None) -> None:
@@ -171,7 +172,10 @@ def _joined(first: Activated, second: Activated) -> Activated:
 
 
 def _may_wait(state: _State, request: ContextRequest) -> bool:
-    """Whether a wait could shrink the window (DESIGN 6.4): over the limit, not tried in vain, something to observe."""
+    """Whether a wait could shrink the window (DESIGN 6.4): over the limit, not tried in vain, something to observe.
+
+    Notes about the retention floor alone would not: it stays raw whatever is noted of it.
+    """
     thread, observation = state.snapshot.thread, state.policy.observation
     return (
         request.wait
@@ -179,24 +183,33 @@ def _may_wait(state: _State, request: ContextRequest) -> bool:
         and thread.pending_tokens >= observation.block_after_tokens
         and thread.wait_latch_seq != thread.buffered_seq
         and thread.cuttable_tokens > 0
+        and thread.unbuffered_tokens > observation.retention_tokens
     )
 
 
 def _start_wait(services: Services, waiter: JobWaiter, state: _State, request: ContextRequest) -> Future[str] | None:
-    """Whether to wait, and for which job: it is raised to the queue of those waited for, and rung (DESIGN 6.4)."""
-    thread = state.snapshot.thread
-    if not _may_wait(state, request) or not services.store.system.workers(max_age_s=WORKER_SEEN_S):
-        return None
-    with services.store.transaction(state.tenant) as tx:
-        if not may_wait(tx, services, thread, state.policy):
+    """Whether to wait, and for which job: it is raised to the queue of those waited for, and rung (DESIGN 6.4).
+
+    A chunk that was stored since the last look is activated first, and may be all that was missing.
+    """
+    while _may_wait(state, request) and services.store.system.workers(max_age_s=WORKER_SEEN_S):
+        before = state.snapshot.thread.buffered_seq
+        with services.store.transaction(state.tenant) as tx:
+            tx.threads.lock_by_id(state.thread_id)  # a chunk is stored before this look, or after the job is awaited
+            state.snapshot = tx.memories.snapshot(state.thread_id)
+            thread = state.snapshot.thread
+            job = None
+            if thread.buffered_seq == before and may_wait(tx, services, thread, state.policy):
+                if JobKind.OBSERVE not in state.snapshot.live_jobs:
+                    decide_again(tx, services, state.snapshot, tx.now())
+                job = tx.jobs.await_observe(thread.id)
+        if job is not None:
+            services.dispatcher.ring([job])
+            return waiter.watch(job.id)
+        if thread.buffered_seq == before:
             return None
-        if JobKind.OBSERVE not in state.snapshot.live_jobs:
-            decide_again(tx, services, state.snapshot, tx.now())
-        job = tx.jobs.await_observe(thread.id)
-    if job is None:
-        return None
-    services.dispatcher.ring([job])
-    return waiter.watch(job.id)
+        _activate(services, state, request)
+    return None
 
 
 def _end_wait(services: Services, state: _State, request: ContextRequest, outcome: str, waited_s: float) -> None:

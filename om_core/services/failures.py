@@ -26,7 +26,8 @@ from om_core.ports import FinishedJob, NewChunk, NewJob
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services import events
 from om_core.services.enqueue import decide_again, models_of, target
-from om_core.services.observe import READ_LIMIT, store_chunk
+from om_core.services.observe import store_chunk
+from om_core.services.ranges import READ_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

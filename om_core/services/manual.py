@@ -43,8 +43,8 @@ def ask_for(
         policy = services.policies.of(memory)
         inserted = tx.jobs.insert(new_jobs(services, snapshot, policy, [Action(kind, "manual")]))
         job = inserted[0] if inserted else tx.jobs.live(state.id, kind)
-        if job is not None and guidance:
-            tx.jobs.guide(job.id, guidance)
+        if job is not None:
+            tx.jobs.ask(job.id, guidance)
     if job is None:
         return Asked(job_id=None, reason="the work was done meanwhile", thread_id=found.thread.id)
     services.dispatcher.ring([job])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ChunkKind, Hints
-from om_core.domain.cuts import Cut, CutState, buffered_cut, choose_cut, open_calls
+from om_core.domain.cuts import Cut, CutState, buffered_cut
 from om_core.domain.errors import LostRaceError, UnusableOutputError
 from om_core.domain.job import JobKind, JobState
 from om_core.domain.message import OpenCall
@@ -19,11 +19,12 @@ from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION, build_observer_request
 from om_core.prompts.parse import parse_observer
 from om_core.prompts.redact import redact_material
-from om_core.prompts.render import first_day
+from om_core.prompts.render import first_day, plain_words
 from om_core.services import events
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import call, input_room, model_name
 from om_core.services.prior_notes import prior_notes
+from om_core.services.ranges import cut_range, kept_range, spare_tokens
 from om_core.tracing import note_range
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from om_core.ports import ModelReply, NewEvent, Transaction
     from om_core.services.deps import Services
 
-READ_LIMIT = 2_000
-"""Messages looked at for one range."""
+BY_SIZE = frozenset({"buffer", "threshold"})
+"""Reasons of jobs that are due because much is pending."""
 SYSTEM_TOKENS = 3_000
 """Room kept for the Observer's instructions."""
 
@@ -90,10 +91,11 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
         now = tx.now()
         fixed = bool(job.partial) and job.to_seq is not None
         if job.to_seq is not None and fixed:
-            messages, cut = _kept(tx, thread, job.to_seq, room=room)
+            messages, cut = kept_range(tx, thread, job.to_seq, room=room)
         else:
             to_seq = job.to_seq if job.input.get("halved") else None
-            messages, cut = _cut(tx, thread, policy, to_seq=to_seq, room=room, now=now)
+            spare = spare_tokens(thread, policy) if job.reason in BY_SIZE and to_seq is None else None
+            messages, cut = cut_range(tx, thread, policy, to_seq=to_seq, room=room, spare=spare, now=now)
         if cut is None:
             return thread
         notes = prior_notes(tx, services, snapshot, policy, only=job.input.get("shown_chunks") if fixed else None)
@@ -111,45 +113,6 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
         note_range(thread.buffered_seq + 1, cut.to_seq)
         tx.events.add([events.started(job, thread, policy, operation="observation", tokens=cut.tokens, now=now)])
         return chosen
-
-
-def _kept(
-    tx: Transaction, thread: ThreadState, to_seq: int, *, room: int
-) -> tuple[tuple[StoredMessage, ...], Cut | None]:
-    """The range that saved calls already cover, to the message: a call answered since must not move its end."""
-    messages = tx.messages.between(thread.id, thread.buffered_seq, to_seq, limit=max(1, to_seq - thread.buffered_seq))
-    if not messages:
-        return messages, None
-    tokens = sum(message.tokens for message in messages)
-    return messages, Cut(
-        to_seq=to_seq,
-        tokens=tokens,
-        message_count=len(messages),
-        open_calls=tuple(call.call_id for call in open_calls(messages)),
-        sliced=tokens > room,
-    )
-
-
-def _cut(
-    tx: Transaction, thread: ThreadState, policy: MemoryPolicy, *, to_seq: int | None, room: int, now: datetime
-) -> tuple[tuple[StoredMessage, ...], Cut | None]:
-    """Messages from `buffered_seq` on, and the cut in them; reads on while an open call holds all that was read."""
-    limit = READ_LIMIT
-    while True:
-        messages = tx.messages.between(thread.id, thread.buffered_seq, to_seq, limit=limit)
-        complete = to_seq is not None or len(messages) < limit
-        cut = choose_cut(
-            messages,
-            question_seq=thread.question_seq,
-            waiting=thread.open_calls,
-            now=now,
-            open_call_max_age_s=policy.observation.open_call_max_age_s,
-            window_tokens=room,
-            head_complete=complete,
-        )
-        if cut is not None or complete:
-            return messages, cut
-        limit *= 4
 
 
 def _material(
@@ -225,7 +188,10 @@ def _ask_once(
     )
     begins = first_day(material.messages, material.timezone)
     output = parse_observer(
-        reply.text, default_day=begins.date() if begins else None, finish_reason=reply.finish_reason
+        reply.text,
+        default_day=begins.date() if begins else None,
+        finish_reason=reply.finish_reason,
+        source=plain_words(material.messages),
     )
     if output.outcome != "valid":
         raise unusable(output.reason or "unusable answer", reply)

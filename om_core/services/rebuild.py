@@ -13,7 +13,8 @@ from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import input_room
-from om_core.services.observe import READ_LIMIT, SYSTEM_TOKENS, Range, ask, chunk_ended, finished_with, notes_of
+from om_core.services.observe import SYSTEM_TOKENS, Range, ask, chunk_ended, finished_with, notes_of
+from om_core.services.ranges import READ_LIMIT
 
 if TYPE_CHECKING:
     from threading import Event

@@ -140,7 +140,7 @@ def _candidate(services: Services, job: Job, source: Source, level: int, cancell
         model_name(reflection.model, source.tokens),
         cancelled=cancelled,
     )
-    output = parse_reflector(reply.text, finish_reason=reply.finish_reason)
+    output = parse_reflector(reply.text, finish_reason=reply.finish_reason, source=material.log)
     notes = output.notes if output.outcome == "valid" else ""
     return {
         "level": level,

@@ -234,11 +234,11 @@ class JobRows:
         )
         return int(found)
 
-    def guide(self, job_id: int, guidance: str) -> None:
+    def ask(self, job_id: int, guidance: str | None) -> None:
         self._session.execute(
             sa.text(
-                "UPDATE jobs SET"
-                " input = (input::jsonb || jsonb_build_object('guidance', CAST(:guidance AS text)))::json"
+                "UPDATE jobs SET reason = 'manual', input = CASE WHEN CAST(:guidance AS text) IS NULL THEN input"
+                " ELSE (input::jsonb || jsonb_build_object('guidance', CAST(:guidance AS text)))::json END"
                 " WHERE tenant_id = :tenant AND id = :id"
             ),
             {"guidance": guidance, "tenant": self._session.tenant_id, "id": job_id},

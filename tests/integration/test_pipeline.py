@@ -229,6 +229,7 @@ def test_a_unique_thread_is_found_without_its_resource(memory: Memory) -> None:
         memory.append("nowhere", [{"role": "user", "content": "x"}])
 
 
+@pytest.mark.report("A08")
 def test_an_open_call_holds_the_cut_and_its_pair_is_never_torn(memory: Memory) -> None:
     talk(memory, "t", 6)
     memory.append(
@@ -295,6 +296,7 @@ def test_asking_by_hand_observes_below_every_threshold(memory: Memory) -> None:
     assert memory.observe("t", resource="r") == {"job": None, "state": None, "reason": "nothing is pending"}
 
 
+@pytest.mark.report("A15")
 def test_status_says_why_nothing_happens(memory: Memory) -> None:
     talk(memory, "t", 1)
 

@@ -273,6 +273,7 @@ def test_guidance_does_not_wipe_what_a_running_job_has_chosen(memory: Memory) ->
     assert job.input == {"through": 1, "base": 0, "guidance": "keep names"}
 
 
+@pytest.mark.report("A12")
 def test_closing_a_turn_makes_buffering_on_idle_due(services_with: Callable[..., Services]) -> None:
     options = {**SMALL, "observation": {**SMALL["observation"], "buffer_on_idle": True}}
     memory = Memory(services_with(options))

@@ -181,6 +181,7 @@ def test_an_idle_thread_is_activated_by_the_sweep(services_with: Callable[..., S
     runner.close()
 
 
+@pytest.mark.report("A06")
 def test_a_small_old_tail_is_observed(rung: Services, sweeper: Sweeper) -> None:
     memory = Memory(rung)
     fill(memory, 1)

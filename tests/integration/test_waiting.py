@@ -66,6 +66,7 @@ def fill(memory: Memory, count: int) -> None:
         memory.append("t", [{"role": "assistant" if n % 2 else "user", "content": f"{n} {TEXT}"}], resource="r")
 
 
+@pytest.mark.report("A04")
 def test_below_block_after_nobody_waits(worked: Memory) -> None:
     fill(worked, 17)
     thread = worked.get_thread("t", resource="r")
@@ -74,6 +75,7 @@ def test_below_block_after_nobody_waits(worked: Memory) -> None:
     assert worked.context("t", resource="r").context.waited_s == 0
 
 
+@pytest.mark.report("A03")
 def test_at_block_after_a_context_waits_for_the_chunk_and_comes_back_smaller(worked: Memory, gated: GatedModel) -> None:
     fill(worked, 25)
     threading.Timer(0.3, gated.gate.set).start()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tidy import project_rules
+from tests.tidy import project_rules, reports
 from tests.tidy.sources import Source
 from tests.tidy.test_tidy import RULES
 
@@ -178,3 +178,37 @@ def test_lines_of_the_lock_without_an_exact_version_are_found(line):
 
 def test_a_changelog_without_unreleased_section_is_found():
     assert len(list(project_rules.changelog("# Changelog\n\n## [1.0.0]\n"))) == 1
+
+
+def mark_of(path, *ids):
+    names = ", ".join(f'"{name}"' for name in ids)
+    return Source(path, f"import pytest\n\n@pytest.mark.report({names})\ndef test_x():\n    pass\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "ids", "missing"),
+    [
+        (TEST, ["A01"], False),
+        ("tests/fuzz/test_x.py", ["A01"], True),
+        (TEST, ["A02"], True),
+        ("workers/x.py", ["A01"], True),
+    ],
+)
+def test_a_report_without_a_test_that_make_test_runs_is_found(path, ids, missing):
+    found = [str(one) for one in reports.findings(reports.marked([mark_of(path, *ids)]), complete=frozenset("A"))]
+
+    assert any("A01 (" in one for one in found) is missing
+
+
+def test_a_mark_that_names_no_report_is_found_at_its_line():
+    [found] = reports.findings(reports.marked([mark_of(TEST, "A99")]), complete=frozenset())
+
+    assert (found.path, found.line) == (TEST, 3)
+
+
+def test_a_reason_beside_a_test_and_a_pending_one_are_found(monkeypatch):
+    monkeypatch.setattr(reports, "REASONS", {"A01": "there is none", "A02": f"{reports.PENDING}a feature"})
+    found = [str(one) for one in reports.findings(reports.marked([mark_of(TEST, "A01")]), complete=frozenset("A"))]
+
+    assert any("A01 has both" in one for one in found)
+    assert any("A02 (" in one for one in found)

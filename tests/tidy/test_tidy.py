@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.tidy import call_rules, project_rules, shape_rules, text_rules
+from tests.tidy import call_rules, project_rules, reports, shape_rules, text_rules
 from tests.tidy.sources import ROOT, Finding, binary_files, project_files, project_sources
 
 RULES = {rule.__name__: rule for rules in (shape_rules, call_rules, text_rules) for rule in rules.RULES}
@@ -47,3 +47,7 @@ def test_the_lock_covers_each_dependency():
 
 def test_the_changelog_collects_what_is_unreleased():
     assert_none(project_rules.changelog(read("CHANGELOG.md")))
+
+
+def test_every_report_of_a_complete_theme_is_held_off_by_a_test():
+    assert_none(reports.findings(reports.marked(project_sources())))

@@ -153,6 +153,7 @@ ACCEPTED = [
 ]
 
 
+@pytest.mark.report("A16")
 @pytest.mark.parametrize(("option", "value", "field", "resolved"), ACCEPTED)
 def test_an_accepted_value_resolves_to_its_number(option, value, field, resolved):
     assert read(resolve_policy(tree(option, value)), field) == resolved
@@ -243,6 +244,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.report("A16")
 @pytest.mark.parametrize(("option", "value", "allowed"), REFUSED)
 def test_a_refused_value_names_option_value_and_range(option, value, allowed):
     with pytest.raises(PolicyError) as caught:

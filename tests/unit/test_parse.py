@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from om_core.prompts.degenerate import degenerate_reason
+from om_core.prompts.degenerate import LINE_CHARS, degenerate_reason
 from om_core.prompts.notes import Note, format_notes, note_lines, parse_day
-from om_core.prompts.parse import CHUNK_BYTES, LINE_CHARS, parse_observer, parse_reflector, validate_notes
+from om_core.prompts.parse import CHUNK_BYTES, parse_observer, parse_reflector, validate_notes
 from om_core.prompts.templating import load_parts
 
 DAY = date(2023, 5, 8)
@@ -242,6 +242,45 @@ def test_a_loop_of_any_period_is_called_degenerate(period):
     unit = "".join(source.choices("abcdefghij \n", k=period))
 
     assert degenerate_reason(unit * (30_000 // period)) is not None
+
+
+RESULTS = "\n".join(
+    f"build {n % 7}: 0 errors, 0 warnings, all 214 tests passed in the same time as before" for n in range(500)
+)
+ALIKE = (
+    "<observations>\nDate: May 8, 2023\n"
+    + "* 🟢 (10:00) Ran the build again, all tests passed\n" * 60
+    + "</observations>"
+)
+
+
+@pytest.mark.report("E03")
+def test_a_monotonous_summary_of_monotonous_messages_is_accepted():
+    assert read(ALIKE, source=RESULTS).outcome == "valid"
+    assert parse_reflector(ALIKE, source=RESULTS).outcome == "valid"
+
+
+@pytest.mark.report("E01", "E03")
+@pytest.mark.parametrize(
+    ("answer", "source"),
+    [
+        ("of messages that are not", " ".join(f"word{n}" for n in range(2_000))),
+        ("of nothing", ""),
+        ("longer than the messages", RESULTS[:2_000]),
+    ],
+)
+def test_a_monotonous_answer_is_a_loop_about(answer, source):
+    assert "degenerate" in str(read(ALIKE, source=source).reason), answer
+
+
+@pytest.mark.report("E03")
+def test_one_line_of_sixty_thousand_characters_is_cut_and_not_refused():
+    source = random.Random(3)
+    line = "* 🟡 (10:00) " + " ".join(f"{source.randrange(10**6)}" for _ in range(9_000))
+    output = read(f"<observations>\nDate: May 8, 2023\n{line}\n</observations>")
+
+    assert output.outcome == "valid"
+    assert LINE_CHARS - 20 < len(output.notes.split("\n")[1]) <= LINE_CHARS
 
 
 HOSTILE = {
