@@ -14,7 +14,7 @@ from api.dashboard import login, static_files
 from api.dashboard import router as dashboard
 from api.deps import ApiState
 from api.guards import RequestGuard
-from api.routes import contexts, events, health, jobs, messages, notes, threads, tools, work, working_memory
+from api.routes import contexts, events, health, jobs, messages, notes, threads, tools, webhooks, work, working_memory
 from api.schemas.answers import Problem
 from om_core.domain.errors import SetupError
 from om_core.scrape import scrape_registry
@@ -32,6 +32,7 @@ ROUTERS: Final = (
     contexts.router,
     notes.router,
     events.router,
+    webhooks.router,
     working_memory.router,
     tools.router,
     work.router,

@@ -22,6 +22,7 @@ from om_core.services.audit import audit
 from om_core.services.prune import EVENTS_DAYS, JOBS_DAYS, prune
 from om_core.services.run_jobs import JobRunner
 from om_core.services.sweep import Sweeper
+from om_core.services.webhook_loop import WebhookLoop
 from om_core.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class WorkerRuntime:
         sweep_s: mean seconds between two sweeps.
         shutdown_s: how long running jobs may take to finish after SIGTERM.
         retention_days: how long finished jobs, and events, are kept.
+        webhooks_private: whether webhooks may go to addresses of private networks.
         on_stop: called once the jobs have ended, before connections are closed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one process is told, named by its callers
         self,
         services: Services,
         *,
@@ -62,6 +64,7 @@ class WorkerRuntime:
         sweep_s: float,
         shutdown_s: float,
         retention_days: tuple[int, int] = (JOBS_DAYS, EVENTS_DAYS),
+        webhooks_private: bool = False,
         on_stop: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
@@ -74,6 +77,7 @@ class WorkerRuntime:
         self._sweeper = Sweeper(
             services, self._runner, name=name, queues=queues, slots=slots, period_s=sweep_s, version=_version()
         )
+        self._webhooks = WebhookLoop(services, period_s=sweep_s, allow_private=webhooks_private)
         self._stopping = threading.Event()
         self._hurry = threading.Event()
         self._stopped = threading.Event()
@@ -84,6 +88,7 @@ class WorkerRuntime:
         self._started = True
         threading.Thread(target=self._end_when_told, name="om-drain", daemon=True).start()
         self._sweeper.start()
+        self._webhooks.start()
         log.info("worker started", worker=self.name, owner=self._services.owner)
 
     def ring(self, queue: str, job_id: int) -> str | None:
@@ -147,6 +152,7 @@ class WorkerRuntime:
         self._runner.drain(0.0)
         log.info("worker stopping", worker=self.name, running=self._runner.running)
         self._sweeper.stop()
+        self._webhooks.stop()
         if not self._finished():
             log.warning("jobs handed back", worker=self.name, running=self._runner.running)
             self._runner.abandon()
@@ -193,6 +199,7 @@ def build_runtime(settings: Settings, located: Located, *, queues: Sequence[str]
         sweep_s=settings.sweep_s,
         shutdown_s=settings.shutdown_s,
         retention_days=(settings.retention_days, settings.event_retention_days),
+        webhooks_private=settings.webhooks_private,
         on_stop=close_metrics,
     )
 

@@ -274,3 +274,42 @@ class Readiness(Answer):
 
     status: Literal["ready"]
     checks: dict[str, Check]
+
+
+class Webhook(Answer):
+    """A receiver of events; `position` is the id of the last event that it took."""
+
+    id: int
+    url: str
+    types: list[str]
+    resource_id: str | None
+    position: str
+    failures: int
+    last_error: str | None
+    due_at: str | None
+    created_at: str | None
+
+
+class CreatedWebhook(Webhook):
+    """With the secret that signs the events; it is not shown again."""
+
+    secret: str
+
+
+class Delivery(Answer):
+    """One attempt to send an event."""
+
+    id: int
+    event_id: str
+    type: str
+    attempt: int
+    status: int | None
+    error: str | None
+    duration_ms: int
+    created_at: str | None
+
+
+class Deleted(Answer):
+    """It is gone."""
+
+    deleted: Literal[True]

@@ -86,3 +86,10 @@ REFLECT: Final[Examples] = {
     "start": _example("Start it", {}),
     "guided": _example("Say what matters", {"guidance": "Keep every date and every price."}),
 }
+WEBHOOK: Final[Examples] = {
+    "all": _example("Every event of the tenant", {"url": "https://example.com/om-events"}),
+    "some": _example(
+        "Activations of one resource",
+        {"url": "https://example.com/om-events", "types": ["data-om-activation"], "resource_id": "user-123"},
+    ),
+}

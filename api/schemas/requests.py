@@ -100,3 +100,11 @@ class ReflectBody(WaitBody):
     guidance: Annotated[CleanText, Field(max_length=10_000)] | None = Field(
         None, description="What the Reflector should mind."
     )
+
+
+class WebhookBody(Strict):
+    """Where to send events, and which."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2_000)]
+    types: Annotated[list[str], Field(max_length=20)] = Field(default=[], description="Absent: every type.")
+    resource_id: Id | None = Field(None, description="Only events of this resource.")

@@ -43,6 +43,7 @@ _FOLDER: Final = Rule("a folder")
 _HOST: Final = Rule("an address or host name to listen on", {"pattern": r"^[^\s\x00-\x1f\x7f]{1,256}$"})
 _LOGIN: Final = Rule("user:password")
 _DAYS: Final = Rule("a whole number of days from 1 to 3650", {"ge": 1, "le": 3650})
+_YES_NO: Final = Rule("true or false")
 _POOL: Final = Rule("a number of database connections from 1 to 1000", {"ge": 1, "le": 1000})
 
 
@@ -81,6 +82,8 @@ class Settings:
     metrics_host: Annotated[str, _HOST] = "127.0.0.1"
     metrics_port: Annotated[int | None, _PORT] = None
     """Where a worker serves its metrics; without a port it does not. The API has them at `/metrics`."""
+    webhooks_private: Annotated[bool, _YES_NO] = False
+    """Whether webhooks may go to addresses of private networks; off, or any tenant could reach what is inside."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The option tree, in snake_case: table `[options]`, and variables `OM_OPTIONS__OBSERVATION__MESSAGE_TOKENS`."""
     sources: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SystemGauges,
         WorkerRow,
     )
+    from om_core.ports.webhooks import Webhooks
 
 
 class Threads(Protocol):
@@ -269,6 +270,9 @@ class Transaction(Protocol):
     def keys(self) -> Keys: ...
 
     @property
+    def webhooks(self) -> Webhooks: ...
+
+    @property
     def working_memory(self) -> WorkingMemories: ...
 
     @property
@@ -358,6 +362,9 @@ class SystemStore(Protocol):
 
     def news(self, position: str | None) -> News:
         """Who has events settled after a position; None: nobody yet, only where to begin."""
+
+    def due_webhooks(self, *, lease_s: float, limit: int) -> tuple[tuple[str, int], ...]:
+        """(tenant, id) of webhooks that have something to send; each is this caller's for `lease_s` seconds."""
 
     def heartbeat(self, *, name: str, queues: Sequence[str], slots: int, running: int, version: str) -> None: ...
 

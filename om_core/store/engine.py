@@ -29,6 +29,7 @@ from om_core.store.session import Session
 from om_core.store.system import SystemRows
 from om_core.store.threads import ThreadRows
 from om_core.store.usage import book_usage
+from om_core.store.webhooks import WebhookRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +58,7 @@ class PostgresTransaction:
         self.jobs = JobRows(session)
         self.events = EventRows(session)
         self.keys = KeyRows(session)
+        self.webhooks = WebhookRows(session)
         self.working_memory = WorkingMemoryRows(session)
         self.extractions = ExtractionRows(session)
 

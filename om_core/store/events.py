@@ -41,7 +41,7 @@ def event_params(event: NewEvent) -> dict[str, Any]:
     }
 
 
-def _position(event_id: str) -> tuple[int, int]:
+def split_position(event_id: str) -> tuple[int, int]:
     found = EVENT_ID.fullmatch(event_id)
     if found is None or int(found[1]) >= 2**64 or int(found[2]) >= 2**63:
         msg = f"{event_id[:64]!r} is not an event id: pass the `id` of the last event seen, unchanged"
@@ -69,7 +69,7 @@ def read_news(session: Session, position: str | None) -> News:
     """Implements `ports.SystemStore.news`: ids only."""
     if position is None:
         return News(position=settled_position(session), targets=frozenset(), more=False)
-    xid, number = _position(position)
+    xid, number = split_position(position)
     rows = session.rows(NEWS, {"xid": str(xid), "number": number, "limit": NEWS_LIMIT})
     if not rows:
         return News(position=position, targets=frozenset(), more=False)
@@ -106,7 +106,7 @@ class EventRows:
         if last_id is None:
             newest = query.order_by(events.c.xid.desc(), events.c.id.desc()).limit(limit)
             return tuple(reversed([_row(row) for row in self._session.rows(newest)]))
-        last_xid, last_number = _position(last_id)
+        last_xid, last_number = split_position(last_id)
         resumed = query.where(
             sa.text("(events.xid, events.id) > (CAST(CAST(:xid AS text) AS xid8), :number)").bindparams(
                 xid=str(last_xid), number=last_number

@@ -17,6 +17,7 @@ from om_core.store.gauges import read_gauges
 from om_core.store.keys import find_key, find_key_hash, find_key_id
 from om_core.store.retention import tenants
 from om_core.store.rows import KNOWN, job_from, moment, ref_from
+from om_core.store.webhooks import claim_webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,6 +201,10 @@ class SystemRows:
     def news(self, position: str | None) -> News:
         with self._session() as session:
             return read_news(session, position)
+
+    def due_webhooks(self, *, lease_s: float, limit: int) -> tuple[tuple[str, int], ...]:
+        with self._session() as session:
+            return claim_webhooks(session, lease_s=lease_s, limit=limit)
 
     def heartbeat(self, *, name: str, queues: Sequence[str], slots: int, running: int, version: str) -> None:
         with self._session() as session:

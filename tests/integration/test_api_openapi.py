@@ -125,6 +125,7 @@ def test_each_reading_operation_works_with_the_examples_of_its_parameters(
 ) -> None:
     say(client, "conversation-123", "Hello.", "Hello.", resource="user-123")
     job = client.ok("POST", "/v1/threads/conversation-123/observe")["job"]
+    client.ok("POST", "/v1/webhooks", json={"url": "https://example.com/"})
     for method, path, operation in operations(document):
         if method == "get":
             with client.stream("GET", filled(path, operation).replace("/jobs/1", f"/jobs/{job}")) as response:

@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from om_core.domain.errors import SchemaVersionError
-from om_core.store import tables_service  # noqa: F401 - registers its tables
+from om_core.store import tables_service, tables_webhooks  # noqa: F401 - register their tables
 from om_core.store.columns import metadata
 from om_core.store.engine import PostgresStore
 from om_core.store.migrate import check_schema, upgrade

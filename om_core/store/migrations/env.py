@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from om_core.store import tables_service  # noqa: F401 - registers its tables with the metadata
+from om_core.store import tables_service, tables_webhooks  # noqa: F401 - register their tables with the metadata
 from om_core.store.columns import metadata
 
 connection = context.config.attributes["connection"]

@@ -17,7 +17,7 @@ DECLARE
     v_table text;
 BEGIN
     FOREACH v_table IN ARRAY ARRAY['memories', 'threads', 'messages', 'chunks', 'reflections', 'jobs', 'events', 'usage', 'spending',
-                                   'extractions', 'working_memory', 'api_keys'] LOOP
+                                   'extractions', 'working_memory', 'api_keys', 'webhooks', 'webhook_deliveries'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', v_table);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', v_table);
         EXECUTE format('CREATE POLICY tenant ON %I TO om_app USING (tenant_id = nullif(current_setting(''om.tenant'', true), ''''))',
@@ -30,6 +30,7 @@ GRANT SELECT ON workers TO om_app;
 CREATE POLICY find_work ON jobs TO om_system USING (true);
 CREATE POLICY find_work ON threads TO om_system USING (true);
 CREATE POLICY find_key ON api_keys TO om_system USING (true);
+CREATE POLICY find_work ON webhooks TO om_system USING (true);
 CREATE POLICY find_news ON events TO om_system USING (true);
 CREATE POLICY sums ON usage TO om_system USING (true);
 CREATE POLICY sums ON spending TO om_system USING (true);
@@ -46,6 +47,8 @@ GRANT SELECT (tenant_id, id, resource_id, memory_id, head_seq, buffered_seq, obs
 GRANT UPDATE (idle_due_at) ON threads TO om_system;
 GRANT SELECT (tenant_id, id, hash, resource_id, thread, read_only, expires_at, revoked_at) ON api_keys TO om_system;
 GRANT SELECT (tenant_id, xid, id, thread_id, resource_id) ON events TO om_system;
+GRANT SELECT (tenant_id, id, resource_id, xid, number, due_at) ON webhooks TO om_system;
+GRANT UPDATE (due_at) ON webhooks TO om_system;
 GRANT SELECT ON usage, spending TO om_system;
 GRANT SELECT (tenant_id, id, log_tokens) ON memories TO om_system;
 GRANT SELECT (tenant_id, id, message_tokens) ON chunks TO om_system;

@@ -364,3 +364,38 @@ CREATE INDEX jobs_lease_idx ON jobs (lease_expires_at) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_live_key ON jobs (tenant_id, target, kind) WHERE state IN ('available', 'running', 'retryable');
 CREATE INDEX jobs_state_idx ON jobs (tenant_id, state, id);
 CREATE INDEX jobs_thread_idx ON jobs (tenant_id, thread_id);
+
+CREATE TABLE webhooks (
+    tenant_id TEXT NOT NULL,
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    url TEXT NOT NULL,
+    secret TEXT NOT NULL,
+    types TEXT[] NOT NULL,
+    resource_id TEXT,
+    xid xid8 NOT NULL,
+    number BIGINT NOT NULL,
+    failures INTEGER DEFAULT 0 NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    last_error TEXT,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT webhooks_pkey PRIMARY KEY (tenant_id, id)
+);
+
+CREATE INDEX webhooks_due_idx ON webhooks (due_at);
+
+CREATE TABLE webhook_deliveries (
+    tenant_id TEXT NOT NULL,
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    webhook_id BIGINT NOT NULL,
+    event_id TEXT NOT NULL,
+    type TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    status INTEGER,
+    error TEXT,
+    duration_ms INTEGER NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT webhook_deliveries_pkey PRIMARY KEY (tenant_id, id),
+    CONSTRAINT webhook_deliveries_tenant_id_webhook_id_fkey FOREIGN KEY(tenant_id, webhook_id) REFERENCES webhooks (tenant_id, id) ON DELETE CASCADE
+);
+
+CREATE INDEX webhook_deliveries_webhook_idx ON webhook_deliveries (tenant_id, webhook_id, id);
