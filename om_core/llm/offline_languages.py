@@ -13,7 +13,7 @@ from typing import Final
 _NEVER: Final = re.compile(r"(?!)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Language:
     """Words, and patterns that read sentences.
 

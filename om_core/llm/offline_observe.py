@@ -32,6 +32,7 @@ WORK_PROSE_RATIO: Final = 3
 TOOL_RATIO: Final = 13.5
 """Tokens of tool calls and results per token of notes."""
 _LEAST: Final = 30
+"""Tokens of notes that even the smallest range may have."""
 _NOTE_TOKENS: Final = 100
 _NOTE_SPAN: Final = timedelta(hours=1)
 _NOTE_CALLS: Final = 6
@@ -63,7 +64,7 @@ class Range:
         prose = self.prose_tokens // (WORK_PROSE_RATIO if self.is_work else PROSE_RATIO)
         tools = int(self.tool_tokens / TOOL_RATIO)
         if target_tokens is None:
-            return max(prose, _LEAST), tools
+            return max(prose, _LEAST), max(tools, min(self.tool_tokens, _LEAST))
         share = prose / max(1, prose + tools)
         return round(target_tokens * share), round(target_tokens * (1 - share))
 

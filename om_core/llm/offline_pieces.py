@@ -11,6 +11,8 @@ from typing import Final
 _LABEL: Final = re.compile(r"([^:;]{1,140}?): (?=\S)")
 _NEXT_LABEL: Final = re.compile(r"\. (?=[^\s.:;(][^.:;]{0,59}: \S)")
 _BETWEEN: Final = "; "
+_MOST: Final = 200
+"""Cuts in what one speaker says in a note; the rest stays together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ def pieces_of(text: str) -> list[Piece]:
     for said in _NEXT_LABEL.split(text):
         match = _LABEL.match(said)
         label, rest = (match[1], said[match.end() :]) if match else ("", said)
-        found.extend(Piece(label, piece) for piece in rest.split(_BETWEEN))
+        found.extend(Piece(label, piece) for piece in rest.split(_BETWEEN, _MOST))
     return found
 
 

@@ -24,7 +24,8 @@ OUTCOME: Final = re.compile(
 _DIGIT: Final = re.compile(r"\d")
 _QUOTED: Final = re.compile(r"[\"“”«»「『][^\W_]|`[^`]{2,80}`|\w[./_]\w")
 _NAMED: Final = re.compile(r"(?<=[a-z,;] )[A-Z][\w'’-]+")
-_LETTERED: Final = re.compile(r"[^\W\d_]")
+_ORDINAL: Final = re.compile(r"\W{0,3}\d{1,2}[.)]")
+"""Of a list, which a line break has parted from its item."""
 _CAPTION: Final = re.compile(r"\[(?:image|photo|picture|video|audio|file): (.{1,600})\]", re.IGNORECASE)
 _SHOWS: Final = re.compile(
     r"(?:an? )?(?:photo|photography|picture|image|close up|view|screenshot)s? (?:of|showing) (?:an? |the )?",
@@ -36,7 +37,8 @@ _POINTS: Final = re.compile(
     re.IGNORECASE,
 )
 
-_USER: Final = 1.3
+_USER: Final = 2.0
+"""Somebody, and not the model that answers them: what memory is for."""
 _QUESTION: Final = 0.2
 _LISTENER: Final = 0.35
 """About the listener, or polite, and not about the speaker."""
@@ -57,7 +59,7 @@ _SHOWN: Final = 1.5
 """A picture that the message speaks of."""
 _SHORT_NAME: Final = 3
 _GREETINGS: Final = frozenset({"hey", "hi", "hello", "thanks", "wow", "bye", "yeah", "oh"})
-_SMALL_TALK: Final = 0.6
+_SMALL_TALK: Final = 0.46
 """Sentences of a few words that weigh less than this say nothing."""
 _FEW_WORDS: Final = 4
 _FEW_PAIRS: Final = 8
@@ -101,27 +103,29 @@ def prose_units(said: Said) -> list[Unit]:
 def _caption_unit(caption: str, said: Said, *, points: bool) -> Unit | None:
     text = terse(_SHOWS.sub("", caption.strip()))
     weight = _PICTURE * (_SHOWN if points else 1.0)
-    return _unit(f"image: {text}", text, said, ENGLISH, weight=weight, mark="🟡") if text else None
+    return _unit(f"image: {text}", said, ENGLISH, set(words(text)), weight=weight, mark="🟡") if text else None
 
 
 def _sentence_unit(sentence: str, said: Said, language: Language, *, answers: bool) -> Unit | None:
+    if _ORDINAL.fullmatch(sentence) and not answers:
+        return None
     addressed = _without_names(sentence, said.names)
     text = terse(with_days(addressed, said.when.date(), language.code), language)
     weight, mark = weigh(addressed, language, is_user=said.is_user, dated=has_day(addressed, language.code))
     weight *= _ANSWER if answers and not is_question(sentence) else 1.0
-    content = [word for word in words(text, language.dropped) if word not in _stems(language)]
+    terms = set(words(text, language.dropped))
+    content = terms - _stems(language)
     if not text or not (content or _DIGIT.search(text)):
         return None
     few = _FEW_PAIRS if language in UNSPACED else _FEW_WORDS
-    if weight < _SMALL_TALK and len(content) < few:
+    if weight < _SMALL_TALK * (_USER if said.is_user else 1.0) and len(content) < few:
         return None
-    return _unit(text, text, said, language, weight=weight, mark=mark)
+    return _unit(text, said, language, terms, weight=weight, mark=mark)
 
 
-def _unit(shown: str, text: str, said: Said, language: Language, *, weight: float, mark: Mark) -> Unit:
+def _unit(shown: str, said: Said, language: Language, terms: set[str], *, weight: float, mark: Mark) -> Unit:
     cost = said.count(f" {shown}") + 1
-    terms = set(words(text, language.dropped))
-    faint, strong = word_classes(terms, text, language)
+    faint, strong = word_classes(terms, shown, language)
     return Unit(
         order=said.order,
         when=said.when,

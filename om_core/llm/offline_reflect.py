@@ -34,6 +34,7 @@ _REPEAT_WORDS: Final = 3
 _MARK_TOKENS: Final = 8
 _DAY_TOKENS: Final = 10
 _NOTE_TOKENS: Final = 100
+_NOTE_CHARS: Final = 800
 _LAST: Final = date.max
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RUN: Final = re.compile(r"\S+ [^:]{3,140}?(?=: |$)")
@@ -247,6 +248,8 @@ def _together(entries: Sequence[_Entry]) -> list[_Entry]:
 
 def _both(first: _Entry, second: _Entry) -> _Entry | None:
     """Two entries as one with the first's time, or None where they are better apart."""
+    if len(first.note.text) + len(second.note.text) > _NOTE_CHARS:
+        return None
     mine, other = ({piece.label for piece in entry.pieces} for entry in (first, second))
     alike = (first.note.date, first.note.priority) == (second.note.date, second.note.priority)
     if not alike or first.details or second.details or "" in mine | other or not (mine <= other or other <= mine):

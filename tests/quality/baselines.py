@@ -64,6 +64,11 @@ def _cost(before: Turn | None, turn: Turn) -> int:
     return count(f"{_line(turn)}\n") + (count(f"{day_line(turn.began.date())}\n") if header else 0)
 
 
+def _size(turns: Sequence[Turn]) -> int:
+    """Tokens of the log of these turns, line by line: a few more than counted at once, and much quicker."""
+    return sum(_cost(before, turn) for before, turn in zip((None, *turns), turns, strict=False))
+
+
 def full(dialogue: Counted, compression: float) -> list[Turn]:
     """Everything; the ceiling."""
     return list(dialogue.turns)
@@ -88,7 +93,7 @@ def uniform(dialogue: Counted, compression: float) -> list[Turn]:
     likely = round(len(dialogue.turns) / compression)
     for number in range(likely, 0, -1):
         kept = _spread(dialogue.turns, number)
-        if count(log_of(kept)) <= room:
+        if _size(kept) <= room:
             return kept
     return []
 

@@ -12,7 +12,7 @@ from om_core.memory import Memory
 from om_core.prompts.notes import note_lines
 from om_core.services.coverage import check_coverage
 from om_core.transcripts import steps
-from tests.quality.baselines import count
+from tests.quality.baselines import COUNTER, count
 from tests.quality.dialogues import Dialogue
 from tests.support.jobs import work_off
 
@@ -30,7 +30,7 @@ class Observed:
     @property
     def tokens(self) -> int:
         """Of all notes with their dates and marks, as the log holds them."""
-        return sum(count(text) for _, _, text in self.chunks)
+        return sum(COUNTER.count_text(text) for _, _, text in self.chunks)
 
     def lines(self) -> list[str]:
         """The notes as the log holds them, each behind the header of its day."""

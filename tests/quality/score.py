@@ -9,7 +9,7 @@ from typing import Any
 
 from om_core.demo.score import CacheMeter
 from om_core.memory import Memory
-from tests.quality.baselines import METHODS, Counted, blocks, count, counted, full, log_of, notes_of, textrank
+from tests.quality.baselines import COUNTER, METHODS, Counted, blocks, count, counted, full, log_of, notes_of, textrank
 from tests.quality.dialogues import Dialogue, Turn
 from tests.quality.measure import answered, is_kept
 from tests.quality.pipeline import Observed, observe
@@ -119,7 +119,7 @@ class Judge:
             sessions.setdefault(turn.session, []).append(turn.text)
         gold = [turn for turn in self.dialogue.turns if turn.id in self.dialogue.evidence]
         evidence = sum(is_kept(turn.text, " ".join(sessions.get(turn.session, ()))) for turn in gold)
-        row = self._numbers(name, compression, notes_of(kept), count(log_of(kept)), evidence)
+        row = self._numbers(name, compression, notes_of(kept), COUNTER.count_text(log_of(kept)), evidence)
         row.cacheable = [cacheable]
         return row
 

@@ -8,7 +8,7 @@ from om_core.llm.offline_text import terse
 from om_core.ports import ModelRequest, ObserverMaterial
 from om_core.prompts.notes import note_lines
 from om_core.prompts.parse import parse_observer
-from tests.unit.prompt_samples import count, user
+from tests.unit.prompt_samples import assistant, count, user
 
 MODEL = OfflineModel(count_tokens=count)
 
@@ -89,3 +89,21 @@ def test_very_short_notes_give_their_day_alone():
 
     assert "(" in observe(*said, target_tokens=size // 5).notes
     assert "(" not in observe(*said, target_tokens=size // 9).notes
+
+
+def test_numbers_of_a_list_are_no_notes():
+    listed = "Pack these:\n1. The tent\n2. Four wool blankets\n3. Your brother's compass"
+    notes = observe(user(1, listed), target_tokens=100).notes
+
+    assert "wool blankets" in notes
+    assert not {"1", "2", "3"} & {piece.strip() for piece in notes.partition("User:")[2].split(";")}
+
+
+def test_what_a_user_says_comes_before_what_a_model_explains():
+    said = [
+        assistant(1, "Linen curtains keep warmth out of southern rooms and need little care in summer."),
+        user(2, "We paint northern rooms green and hang woollen curtains every winter."),
+    ]
+    notes = observe(*said, target_tokens=25).notes
+
+    assert "woollen" in notes and "Linen" not in notes

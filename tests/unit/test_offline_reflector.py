@@ -221,6 +221,9 @@ HOSTILE = {
     "bullets": "* " * 150_000,
     "one note many times": "* 🟡 (10:00) Bash make x/y: ok\n" * 10_000,
     "brackets": "* 🔴 [" * 50_000,
+    "semicolons": "* 🔴 Ann: " + "a; " * 100_000,
+    "speakers": "* 🔴 " + ". ".join(f"Ann{n}: says {n}" for n in range(15_000)),
+    "short notes of one speaker": "* 🔴 Ann: buys figs\n* 🔴 Ann: has 2 cats\n" * 8_000,
     "details only": "  * -> a b c\n" * 20_000,
 }
 
