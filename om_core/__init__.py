@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from om_core.client import AsyncMemoryClient, MemoryClient
     from om_core.memory import Memory
-    from om_core.options import ModelByInputTokens
+    from om_core.options import Extractor, ModelByInputTokens
+    from om_core.services.extraction_event import ExtractionEvent, ExtractionRequest
 
-__all__ = ["AsyncMemoryClient", "Memory", "MemoryClient", "ModelByInputTokens"]
+__all__ = [
+    "AsyncMemoryClient",
+    "ExtractionEvent",
+    "ExtractionRequest",
+    "Extractor",
+    "Memory",
+    "MemoryClient",
+    "ModelByInputTokens",
+]
 
 _HOMES = {
     "AsyncMemoryClient": "om_core.client",
+    "ExtractionEvent": "om_core.services.extraction_event",
+    "ExtractionRequest": "om_core.services.extraction_event",
+    "Extractor": "om_core.options",
     "Memory": "om_core.memory",
     "MemoryClient": "om_core.client",
     "ModelByInputTokens": "om_core.options",

@@ -20,7 +20,9 @@ jobs = typer.Typer(help="List jobs; redrive and cancel them.", no_args_is_help=F
 def list_jobs(  # noqa: PLR0913, PLR0917 - the options of a command
     context: typer.Context,
     state: State = None,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="K", help="observe, rebuild, reflect, index.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", metavar="K", help="observe, rebuild, extract, reflect, index.")
+    ] = None,
     thread: Annotated[str | None, typer.Option("--thread", metavar="T", help="Of one thread.")] = None,
     resource: Resource = None,
     limit: Limit = 50,

@@ -191,6 +191,8 @@ class Observation(Answer):
 class ReflectionItem(Answer):
     """A generation of the condensed log."""
 
+    extracted: dict[str, Any]
+
     generation: int
     base_generation: int
     through_position: int

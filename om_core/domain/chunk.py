@@ -68,6 +68,7 @@ class Chunk:
     position: int | None = None
     hints: Hints = field(default_factory=Hints)
     extracted: JsonObject = field(default_factory=dict)
+    """Values by slug, as this range gave them."""
     model: str | None = None
     cost_usd: float | None = None
     job_id: int | None = None
@@ -102,6 +103,8 @@ class Reflection:
     tokens: int
     state: ReflectionState
     input_tokens: int = 0
+    extracted: JsonObject = field(default_factory=dict)
+    """Values by slug, as the Reflector gave them."""
     model: str | None = None
     cost_usd: float | None = None
     job_id: int | None = None

@@ -27,7 +27,7 @@ class Extraction:
     The value was made from `from_seq..to_seq` of one thread, or from a generation of the log.
     """
 
-    slug: str
+    slug: str = ""
     value: Json = None
     signal: str | None = None
     """What its hook tells the actor in place of the value."""
@@ -55,6 +55,10 @@ class Outcome:
     signal: str | None = None
     error: str | None = None
 
+    @property
+    def says_something(self) -> bool:
+        return not (self.value is None and self.signal is None and self.error is None)
+
 
 def value_text(value: Json) -> str:
     """A value in words: texts as they are, everything else as JSON; nothing for None."""
@@ -76,8 +80,9 @@ def values_by_path(specs: Iterable[ExtractorSpec], found: Iterable[Extraction]) 
         if spec.metadata_key_path is None or spec.slug not in values:
             continue
         *parents, name = spec.metadata_key_path.split(".")
-        node = tree
+        node: Json = tree
         for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = values[spec.slug]
+            node = node.setdefault(parent, {}) if isinstance(node, dict) else None
+        if isinstance(node, dict):  # else a value of the other phase stands where a branch would be
+            node[name] = values[spec.slug]
     return tree

@@ -17,6 +17,7 @@ class JobKind(StrEnum):
 
     OBSERVE = "observe"  # per thread: the next range becomes a chunk
     REBUILD = "rebuild"  # per chunk: its text is made again, in place
+    EXTRACT = "extract"  # per chunk or generation: values beside its notes
     REFLECT = "reflect"  # per memory: the log becomes a new generation
     INDEX = "index"  # per thread: notes become searchable
 
@@ -34,6 +35,7 @@ class Queue(StrEnum):
 QUEUE_OF: Final = {
     JobKind.OBSERVE: Queue.BUFFERING,
     JobKind.REBUILD: Queue.OBSERVATION,
+    JobKind.EXTRACT: Queue.OBSERVATION,
     JobKind.REFLECT: Queue.REFLECTION,
     JobKind.INDEX: Queue.INDEXING,
 }

@@ -11,7 +11,7 @@ from om_core.llm.names import OFFLINE_PROVIDER
 from om_core.llm.offline_observe import notes_of, read_range, select
 from om_core.llm.offline_reflect import reflect
 from om_core.llm.offline_text import sentences, terse, words
-from om_core.ports import ModelReply, ObserverMaterial
+from om_core.ports import ExtractMaterial, ModelReply, ObserverMaterial, ReflectorMaterial
 from om_core.prompts.quoting import clean_text, escape_tags
 from om_core.prompts.redact import redact_messages
 from om_core.prompts.render import one_line
@@ -59,12 +59,7 @@ class OfflineModel:
             raise SetupError(f"{request.model}: there is one offline model, {OFFLINE_MODEL}; set that name")
         if cancelled is not None and cancelled.is_set():
             raise RetryLaterError("the call was cancelled before it began")
-        material = request.material
-        text = (
-            self._observe(material, compression_of(request.provider_options))
-            if isinstance(material, ObserverMaterial)
-            else f"<observations>\n{reflect(material, self._count)}\n</observations>"
-        )
+        text = self._answer(request)
         prompt = (message.content for message in request.prompt)
         return ModelReply(
             text=text,
@@ -78,6 +73,15 @@ class OfflineModel:
     def window_tokens(self, model: str) -> int | None:
         """A million: it reads any range at once."""
         return WINDOW_TOKENS
+
+    def _answer(self, request: ModelRequest) -> str:
+        match request.material:
+            case ObserverMaterial() as material:
+                return self._observe(material, compression_of(request.provider_options))
+            case ReflectorMaterial() as material:
+                return f"<observations>\n{reflect(material, self._count)}\n</observations>"
+            case ExtractMaterial():
+                return "{}"  # it picks sentences, and works nothing out
 
     def _observe(self, material: ObserverMaterial, compression: float | None) -> str:
         texts = [f"<observations>\n{_quoted(self._notes(material, compression))}\n</observations>"]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
     from om_core.ports import Phase, PromptMessage
 
-TEMPERATURE: Final[dict[str, float]] = {"observe": 0.3, "reflect": 0.0}
-"""The reference's defaults by phase; LiteLLM drops them for models that do not take one."""
+TEMPERATURE: Final[dict[str, float]] = {"observe": 0.3, "reflect": 0.0, "extract": 0.0}
+"""By phase, as in the reference (values are worked out, not phrased); LiteLLM drops them where a model takes none."""
 
 COOL_THINKERS: Final = frozenset({"gemini", "vertex_ai"})
 """Providers that take a thinking budget together with a temperature; others insist on their own."""

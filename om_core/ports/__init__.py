@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from om_core.ports.models import (
+    AskedValue,
     Clock,
+    ExtractMaterial,
     JobDispatcher,
     LanguageModel,
     ModelReply,
@@ -45,12 +47,14 @@ from om_core.ports.records import (
 from om_core.ports.storage import Store, SystemStore, Transaction
 
 __all__ = [
+    "AskedValue",
     "BreakerRow",
     "BudgetRow",
     "ClaimLimits",
     "ClaimedJob",
     "Clock",
     "EventRow",
+    "ExtractMaterial",
     "FinishedJob",
     "FoundKey",
     "JobDispatcher",

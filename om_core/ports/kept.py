@@ -1,12 +1,31 @@
-"""Storage of what is kept beside the notes: working memory and extracted values."""
+"""Storage of what is kept beside chunks and messages: generations, working memory, extracted values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from om_core.domain.chunk import Reflection, ReflectionState
     from om_core.domain.extraction import Extraction
+    from om_core.domain.message import JsonObject
     from om_core.domain.working_memory import WorkingMemory
+    from om_core.ports.records import NewReflection, Page
+
+
+class Reflections(Protocol):
+    """Generations of a memory."""
+
+    def add(self, reflection: NewReflection) -> None: ...
+
+    def get(self, memory_id: int, generation: int) -> Reflection | None: ...
+
+    def last_generation(self, memory_id: int) -> int: ...
+
+    def set_extracted(self, memory_id: int, generation: int, values: JsonObject) -> None: ...
+
+    def set_state(self, memory_id: int, generation: int, state: ReflectionState) -> None: ...
+
+    def page(self, memory_id: int, *, cursor: str | None, limit: int) -> Page[Reflection]: ...
 
 
 class WorkingMemories(Protocol):

@@ -45,6 +45,18 @@ class JobDispatcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedValue:
+    """A value that a model is asked for besides the notes. Without a schema it is a text."""
+
+    slug: str
+    name: str
+    instructions: str
+    previous: str = ""
+    """What is believed of it so far, in words."""
+    schema: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObserverMaterial:
     """What the Observer is to read, as data. A prompt is rendered from it; the offline model works on it directly.
 
@@ -61,6 +73,8 @@ class ObserverMaterial:
     ask_thread_title: bool = False
     current_task: str | None = None
     thread_title: str | None = None
+    values: tuple[AskedValue, ...] = ()
+    """Asked for in sections of the same answer."""
     target_tokens: int | None = None
     """About how long the notes should be; None: as long as they need."""
 
@@ -74,6 +88,22 @@ class ReflectorMaterial:
     target_tokens: int
     guidance: str | None = None
     timezone: str = "UTC"
+    values: tuple[AskedValue, ...] = ()
+    """Asked for in sections of the same answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractMaterial:
+    """What values are to be worked out from: notes of a piece of conversation, and its messages if there are any."""
+
+    values: tuple[AskedValue, ...]
+    notes: str
+    messages: tuple[StoredMessage, ...] = ()
+    timezone: str = "UTC"
+    most_tokens: int | None = None
+    """Of the messages, as they are rendered; the rest is cut off."""
+    again: bool = False
+    """Whether this was asked before, without any value in the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +114,7 @@ class PromptMessage:
     content: str | list[JsonObject]
 
 
-Phase: TypeAlias = Literal["observe", "reflect"]
+Phase: TypeAlias = Literal["observe", "reflect", "extract"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +124,7 @@ class ModelRequest:
     phase: Phase
     model: str
     prompt: tuple[PromptMessage, ...]
-    material: ObserverMaterial | ReflectorMaterial
+    material: ObserverMaterial | ReflectorMaterial | ExtractMaterial
     settings: JsonObject = field(default_factory=dict)
     provider_options: JsonObject = field(default_factory=dict)
     prompt_version: str = ""

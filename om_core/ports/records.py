@@ -107,6 +107,8 @@ class NewJob:
     policy: JsonObject
     prompt_version: str = ""
     chunk_id: int | None = None
+    input: JsonObject = field(default_factory=dict)
+    """What is chosen already: ids and numbers, no content."""
     traceparent: str = ""
     """The span that makes the job due."""
     models: tuple[str, ...] = ()
@@ -184,6 +186,7 @@ class NewReflection:
     model: str
     prompt_version: str
     cost_usd: float | None
+    extracted: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

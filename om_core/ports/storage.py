@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from om_core.domain.chunk import Chunk, Reflection, ReflectionState
+    from om_core.domain.chunk import Chunk
     from om_core.domain.errors import DatabaseOutageError
     from om_core.domain.job import Job, JobKind, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import JobPolicy
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
-    from om_core.ports.kept import Extractions, WorkingMemories
+    from om_core.ports.kept import Extractions, Reflections, WorkingMemories
     from om_core.ports.records import (
         BreakerRow,
         BudgetRow,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         NewEvent,
         NewJob,
         NewMessage,
-        NewReflection,
         News,
         NewThread,
         Page,
@@ -145,24 +144,16 @@ class Chunks(Protocol):
 
     def get(self, chunk_id: int) -> Chunk | None: ...
 
+    def over(self, thread_id: int, from_seq: int) -> int | None:
+        """The chunk whose range starts there, also one that this transaction has just added."""
+
+    def set_extracted(self, chunk_id: int, values: JsonObject, shown: Sequence[int]) -> None:
+        """Store the values of a chunk, and the chunks whose values it was shown for them."""
+
     def rewrite(self, chunk_id: int, new: NewChunk) -> bool:
         """Replace the text of a stale or parked chunk in place; False when it is neither."""
 
     def page(self, thread_id: int, *, state: str, cursor: str | None, limit: int) -> Page[Chunk]: ...
-
-
-class Reflections(Protocol):
-    """Generations of a memory."""
-
-    def add(self, reflection: NewReflection) -> None: ...
-
-    def get(self, memory_id: int, generation: int) -> Reflection | None: ...
-
-    def last_generation(self, memory_id: int) -> int: ...
-
-    def set_state(self, memory_id: int, generation: int, state: ReflectionState) -> None: ...
-
-    def page(self, memory_id: int, *, cursor: str | None, limit: int) -> Page[Reflection]: ...
 
 
 class Jobs(Protocol):
@@ -192,6 +183,9 @@ class Jobs(Protocol):
         """Raise the thread's live observe job to the queue of those that are waited for."""
 
     def live(self, thread_id: int, kind: JobKind) -> JobRef | None: ...
+
+    def older_live(self, job: Job) -> bool:
+        """Whether an older job of the same kind for the same thread is not done yet."""
 
     def running(self) -> int:
         """How many jobs of the tenant are held by workers that are alive."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from om_core.ports import ModelRequest, PromptMessage
 from om_core.prompts.attachments import attachment_blocks
+from om_core.prompts.extract import known_values, value_sections
 from om_core.prompts.quoting import clean_text, quote_block
 from om_core.prompts.render import render_messages
 from om_core.prompts.templating import fill, load_parts
@@ -55,6 +56,7 @@ def system_prompt(material: ObserverMaterial, instruction: str | None) -> str:
     """The instructions, with a part for each thing the material asks for and the installation's own rules."""
     parts = load_parts(OBSERVER_TEMPLATE)
     text = "".join([parts["main"], *("\n" + parts[name] for name in _asked(material))])
+    text += value_sections(material.values)
     if instruction and instruction.strip():
         text += "\n" + fill(parts["instruction"], instruction=clean_text(instruction).strip())
     return text
@@ -81,6 +83,7 @@ def _user_text(material: ObserverMaterial, tokenizer: TextTokenizer) -> str:
     )
     texts.append(fill(parts["history"], block=quote_block("history", history)))
     names = ["observations", *(name.replace("_", "-") for name in _asked(material))]
+    names += [value.slug for value in material.values]
     tokens = material.target_tokens
     length = fill(parts["length"], tokens=f"{tokens:,}") if tokens else ""
     texts.append(fill(parts["task"], sections=", ".join(names), length=length))
@@ -94,4 +97,4 @@ def _known(material: ObserverMaterial) -> str:
         lines.append(f"Current task: {material.current_task}")
     if material.ask_thread_title and material.thread_title:
         lines.append(f"Title: {material.thread_title}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *known_values(material.values)])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from om_core.domain.extraction import value_text
+from om_core.formats.sanitise import sanitise_json
 from om_core.prompts.degenerate import LINE_CHARS, degenerate_reason, echoes, is_refusal
 from om_core.prompts.notes import Note, format_notes, is_list_item, note_lines, parse_day
 from om_core.prompts.quoting import clean_text, escape_tags, strip_delimiters
-from om_core.prompts.redact import redact
+from om_core.prompts.redact import redact, redact_json
 from om_core.prompts.sections import Sections, split_sections
 
 if TYPE_CHECKING:
     from datetime import date
+
+    from om_core.domain.message import JsonObject
 
 Outcome: TypeAlias = Literal["valid", "unusable"]
 CHUNK_BYTES: Final = 65_536
@@ -24,6 +29,10 @@ TITLE_CHARS: Final = 120
 TITLE_LEAST_CHARS: Final = 3
 CUT_MARK: Final = " [cut]"
 _ANSWER_CHARS: Final = 4_000_000
+_OBJECT_STARTS: Final = 20
+"""Places looked at for a JSON object: words around it may hold braces."""
+TOGETHER: Final = "extracted-values"
+"""Section in which a model may give all values as one JSON object."""
 
 _NOTHING: Final = re.compile(
     r"[\s*•(\[-]*+(?:no|none|nothing|n/a|empty)(?: (?:new|notable|further|relevant|additional|significant))?"
@@ -61,6 +70,7 @@ class ReflectorOutput:
     notes: str = ""
     reason: str | None = None
     truncated: bool = False
+    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_observer(
@@ -82,7 +92,7 @@ def parse_observer(
     """
     truncated = finish_reason == "length"
     text = _cleaned(text)
-    sections = split_sections(text, frozenset(extra_tags))
+    sections = _split(text, extra_tags)
     notes, reason = _notes(text, sections, "observer_v1", default_day, CHUNK_BYTES, source)
     if reason is not None:
         return ObserverOutput(outcome="unusable", reason=reason, truncated=truncated)
@@ -93,22 +103,47 @@ def parse_observer(
         suggested_response=_hint(sections, "suggested-response"),
         thread_title=_title(sections),
         truncated=truncated,
-        extra={tag: value for tag in extra_tags if (value := _hint(sections, tag))},
+        extra=_extras(sections, extra_tags),
     )
 
 
 def parse_reflector(
-    text: str, *, default_day: date | None = None, finish_reason: str | None = None, source: str = ""
+    text: str,
+    *,
+    default_day: date | None = None,
+    finish_reason: str | None = None,
+    source: str = "",
+    extra_tags: Collection[str] = (),
 ) -> ReflectorOutput:
-    """Read a Reflector's answer about the log `source`; hints and anything else but the notes are dropped."""
+    """Read a Reflector's answer about the log `source`; anything else but the notes and `extra_tags` is dropped."""
     truncated = finish_reason == "length"
     text = _cleaned(text)
-    notes, reason = _notes(text, split_sections(text), "reflector_v1", default_day, LOG_BYTES, source)
+    sections = _split(text, extra_tags)
+    notes, reason = _notes(text, sections, "reflector_v1", default_day, LOG_BYTES, source)
     if reason is None and not notes:
         reason = "the answer holds no notes"
     if reason is not None:
         return ReflectorOutput(outcome="unusable", reason=reason, truncated=truncated)
-    return ReflectorOutput(outcome="valid", notes=notes, truncated=truncated)
+    extra = _extras(sections, extra_tags)
+    return ReflectorOutput(outcome="valid", notes=notes, truncated=truncated, extra=extra)
+
+
+def parse_values(text: str) -> JsonObject | None:
+    """Read a JSON object out of an answer, with or without a fence or words around it; None: there is none."""
+    cleaned = _cleaned(text)
+    decoder = json.JSONDecoder()
+    start = cleaned.find("{")
+    for _ in range(_OBJECT_STARTS):
+        if start < 0:
+            return None
+        try:
+            found, _ = decoder.raw_decode(cleaned, start)
+        except (ValueError, RecursionError):
+            start = cleaned.find("{", start + 1)
+        else:
+            clean: JsonObject = redact_json(sanitise_json(found))
+            return clean
+    return None
 
 
 def validate_notes(notes: str, *, max_bytes: int = CHUNK_BYTES) -> str:
@@ -178,13 +213,28 @@ def _list_lines(text: str) -> str:
     return "\n".join(items) if any(is_list_item(line) and parse_day(line) is None for line in items) else ""
 
 
-def _hint(sections: Sections, tag: str) -> str | None:
+def _hint(sections: Sections, tag: str, *, most: int | None = HINT_CHARS) -> str | None:
     value = escape_tags(sections.others.get(tag, "")).strip()
     lines = [line for line in value.split("\n") if not _FENCE.fullmatch(line)]
     value = "\n".join(lines).strip()
     if not value or _NOTHING.fullmatch(value):
         return None
-    return value if len(value) <= HINT_CHARS else value[: HINT_CHARS - len(CUT_MARK)] + CUT_MARK
+    return value if most is None or len(value) <= most else value[: most - len(CUT_MARK)] + CUT_MARK
+
+
+def _split(text: str, extra_tags: Collection[str]) -> Sections:
+    return split_sections(text, frozenset((*extra_tags, TOGETHER) if extra_tags else ()))
+
+
+def _extras(sections: Sections, tags: Collection[str]) -> dict[str, str]:
+    """The values by their tags: those of a JSON object for all of them first, then each one's own section."""
+    found = {tag: value for tag in tags if (value := _hint(sections, tag, most=None))}
+    together = parse_values(sections.others[TOGETHER]) if TOGETHER in sections.others else None
+    for tag, value in (together or {}).items():
+        text = escape_tags(value_text(value)).strip()
+        if tag in tags and text:
+            found[tag] = text
+    return found
 
 
 def _title(sections: Sections) -> str | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from om_core.domain.message import Json, Message, Part, StoredMessage
-    from om_core.ports import ObserverMaterial
+    from om_core.ports import AskedValue, ObserverMaterial
 
 MARK: Final = "[redacted]"
 
@@ -187,4 +187,10 @@ def redact_material(material: ObserverMaterial) -> ObserverMaterial:
         prior_notes=redact(material.prior_notes),
         current_task=redact(material.current_task or "") or None,
         thread_title=redact(material.thread_title or "") or None,
+        values=redact_values(material.values),
     )
+
+
+def redact_values(asked: Iterable[AskedValue]) -> tuple[AskedValue, ...]:
+    """The same for what is believed of values so far."""
+    return tuple(replace(value, previous=redact(value.previous)) for value in asked)

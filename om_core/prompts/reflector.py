@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from om_core.ports import ModelRequest, PromptMessage
+from om_core.prompts.extract import known_block, value_sections
 from om_core.prompts.quoting import clean_text, quote_block
 from om_core.prompts.templating import fill, load_parts
 
@@ -35,7 +36,7 @@ def build_reflector_request(
     if material.level not in LEVELS:
         raise ValueError(f"level: {material.level} is not a level of condensing; use 0 to 4")
     parts = load_parts(REFLECTOR_TEMPLATE)
-    system = parts["main"]
+    system = parts["main"] + value_sections(material.values)
     for name, text in (("instruction", instruction), ("guidance", material.guidance)):
         if text and text.strip():
             system += "\n" + fill(parts[name], **{name: clean_text(text).strip()})
@@ -58,4 +59,4 @@ def _user_text(material: ReflectorMaterial) -> str:
     notes = fill(parts["notes"], block=quote_block("notes", material.log))
     level = parts[f"level_{material.level}"].rstrip("\n")
     task = fill(parts["task"], tokens=f"{material.target_tokens:,}", level=level)
-    return f"{notes}\n\n{task}"
+    return "\n\n".join(filter(None, (notes, known_block(material.values), task)))

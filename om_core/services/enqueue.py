@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from om_core.domain.job import QUEUE_OF, JobKind
 from om_core.domain.thresholds import decide
 from om_core.ports import NewJob
+from om_core.prompts.extract import EXTRACT_VERSION
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.prompts.reflector import REFLECTOR_VERSION
 from om_core.tracing import traceparent
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from om_core.domain.job import JobRef
+    from om_core.domain.job import Job, JobRef
     from om_core.domain.policy import MemoryPolicy
-    from om_core.domain.thread import Snapshot
+    from om_core.domain.thread import Snapshot, ThreadState
     from om_core.domain.thresholds import Action
     from om_core.ports import Transaction
     from om_core.services.deps import Services
@@ -51,13 +52,48 @@ def models_of(policy: MemoryPolicy, kind: JobKind) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, name in phase.by_input_tokens)) or (phase.name, *phase.fallbacks)
 
 
-def target(kind: JobKind, *, thread_id: int, memory_id: int, chunk_id: int | None = None) -> str:
+def target(
+    kind: JobKind, *, thread_id: int, memory_id: int, chunk_id: int | None = None, generation: int | None = None
+) -> str:
     """What a job of this kind is exclusive on: one live job per target and kind."""
     if kind is JobKind.REFLECT:
         return f"memory:{memory_id}"
-    if kind is JobKind.REBUILD:
+    if kind is JobKind.REBUILD or chunk_id is not None:
         return f"chunk:{chunk_id}"
+    if generation is not None:
+        return f"generation:{memory_id}:{generation}"
     return f"thread:{thread_id}"
+
+
+def late_job(
+    tx: Transaction,
+    job: Job,
+    thread: ThreadState,
+    policy: MemoryPolicy,
+    *,
+    chunk_id: int | None = None,
+    generation: int | None = None,
+) -> tuple[JobRef, ...]:
+    """A job for the values that take a call of their own or a function, under the policy of the job before it."""
+    key = target(
+        JobKind.EXTRACT, thread_id=thread.id, memory_id=thread.memory_id, chunk_id=chunk_id, generation=generation
+    )
+    new = NewJob(
+        kind=JobKind.EXTRACT,
+        queue=QUEUE_OF[JobKind.EXTRACT],
+        target=key,
+        thread=thread.external_id,
+        memory_id=thread.memory_id,
+        thread_id=thread.id,
+        chunk_id=chunk_id,
+        input={} if generation is None else {"generation": generation},
+        reason="values",
+        policy=job.policy,
+        prompt_version=EXTRACT_VERSION,
+        traceparent=job.traceparent,
+        models=models_of(policy, JobKind.EXTRACT),
+    )
+    return tx.jobs.insert([new])
 
 
 def decide_again(

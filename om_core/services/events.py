@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from om_core.domain.chunk import Chunk, Reflection
+    from om_core.domain.extraction import Source
     from om_core.domain.job import Job
     from om_core.domain.message import JsonObject
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import MemoryState, ThreadState
     from om_core.domain.working_memory import WorkingMemory
+    from om_core.services.values import Told
 
 TRIGGERS = {"threshold": "threshold", "ttl": "ttl", "provider_change": "provider_change", "manual": "manual"}
 ERROR_LIMIT = 2_000
@@ -61,7 +63,15 @@ def started(
 
 
 def ended(
-    job: Job, thread: ThreadState, *, operation: str, tokens: int, buffered_tokens: int, text: str, now: datetime
+    job: Job,
+    thread: ThreadState,
+    *,
+    operation: str,
+    tokens: int,
+    buffered_tokens: int,
+    text: str,
+    now: datetime,
+    told: Told | None = None,
 ) -> NewEvent:
     """A run stored its result: `tokens` read, `buffered_tokens` written."""
     observing = phase(job) == "observation"
@@ -73,8 +83,50 @@ def ended(
         ("tokensObserved" if observing else "tokensBuffered"): tokens,
         ("observationTokens" if observing else "bufferedTokens"): buffered_tokens,
         "observations": text,
+        **_values(told),
     }
     return _event(f"{phase(job)}-end", thread, payload)
+
+
+def _values(told: Told | None) -> JsonObject:
+    """Values and failures of extractors, where there are any."""
+    if told is None:
+        return {}
+    found: JsonObject = {"extractedValues": told.values, "extractionFailures": list(told.failures)}
+    return {name: value for name, value in found.items() if value}
+
+
+def extracted(job: Job, thread: ThreadState, source: Source, told: Told, *, now: datetime) -> NewEvent:
+    """A job made the values that come after the notes."""
+    payload: JsonObject = {
+        "cycleId": job.cycle_id,
+        "operationType": "observation" if source == "observer" else "reflection",
+        "completedAt": utc_iso(now),
+        "durationMs": _duration_ms(job, now),
+        "chunkId": job.chunk_id,
+        "generation": job.input.get("generation"),
+        **_values(told),
+    }
+    return _event("extraction-end", thread, payload)
+
+
+def extraction_failed(job: Job, thread: ThreadState, *, error: str, now: datetime) -> NewEvent:
+    """An attempt to make them failed; the notes are stored all the same."""
+    payload: JsonObject = {
+        "cycleId": job.cycle_id,
+        "failedAt": utc_iso(now),
+        "durationMs": _duration_ms(job, now),
+        "chunkId": job.chunk_id,
+        "generation": job.input.get("generation"),
+        "error": error[:ERROR_LIMIT],
+    }
+    return _event("extraction-failed", thread, payload)
+
+
+def signal(job: Job, thread: ThreadState, slug: str, sent: JsonObject, *, now: datetime) -> NewEvent:
+    """A function of an extractor sent something to whoever follows the events."""
+    payload: JsonObject = {"cycleId": job.cycle_id, "slug": slug, "timestamp": utc_iso(now), **sent}
+    return _event("signal", thread, payload)
 
 
 def failed(job: Job, thread: ThreadState, *, operation: str, tokens: int, error: str, now: datetime) -> NewEvent:

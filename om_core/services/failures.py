@@ -26,8 +26,9 @@ from om_core.ports import FinishedJob, NewChunk, NewJob
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services import events
 from om_core.services.enqueue import decide_again, models_of, target
-from om_core.services.observe import store_chunk
+from om_core.services.extract import given_up
 from om_core.services.ranges import READ_LIMIT
+from om_core.services.stored_chunk import store_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +139,8 @@ def conclude(
         return _narrow(tx, services, job, thread, policy, result)
     tx.jobs.finish(job, result)
     _report(tx, job, thread, result)
+    if job.kind is JobKind.EXTRACT and result.state is JobState.DISCARDED:
+        given_up(tx, job, thread, policy, str((result.error or {}).get("message", "")))
     ended = job.kind if result.state is JobState.DISCARDED else None
     if ended is JobKind.REFLECT:  # given up until the memory changes, which raises its version (DESIGN 5)
         tx.memories.update(job.memory_id, discarded_version=tx.memories.get(job.memory_id).version + 1)
@@ -165,8 +168,12 @@ def _report(tx: Transaction, job: Job, thread: ThreadState, result: FinishedJob)
     text = str((result.error or {}).get("message", ""))
     if result.input_tokens or result.output_tokens:
         tx.book_usage(thread, job.kind.value, str(job.policy.get("model", "")), result)
+    now = tx.now()
+    if job.kind is JobKind.EXTRACT:
+        tx.events.add([events.extraction_failed(job, thread, error=text, now=now)])
+        return
     tx.events.add(
-        [events.failed(job, thread, operation=operation, tokens=thread.unbuffered_tokens, error=text, now=tx.now())]
+        [events.failed(job, thread, operation=operation, tokens=thread.unbuffered_tokens, error=text, now=now)]
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ChunkKind, Hints
-from om_core.domain.cuts import Cut, CutState, buffered_cut
+from om_core.domain.cuts import Cut
 from om_core.domain.errors import LostRaceError, UnusableOutputError
 from om_core.domain.job import JobKind, JobState
 from om_core.domain.message import OpenCall
@@ -25,17 +25,18 @@ from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import call, input_room, model_name
 from om_core.services.prior_notes import prior_notes
 from om_core.services.ranges import cut_range, kept_range, spare_tokens
+from om_core.services.stored_chunk import retitle, store_chunk
+from om_core.services.values import Wanted, answered, inline_values, specs_of, want, with_known
 from om_core.tracing import note_range
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from threading import Event
 
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import Snapshot, ThreadState
-    from om_core.ports import ModelReply, NewEvent, Transaction
+    from om_core.ports import Kept, ModelReply, Transaction
     from om_core.services.deps import Services
 
 BY_SIZE = frozenset({"buffer", "threshold"})
@@ -54,6 +55,8 @@ class Range:
     cut: Cut
     material: ObserverMaterial
     shown_chunks: tuple[int, ...]
+    kept: Kept | None = None
+    """What was believed before of the values to be extracted; None: none are."""
 
     @property
     def thread(self) -> ThreadState:
@@ -106,6 +109,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
             cut=cut,
             material=_material(snapshot, policy, messages, cut, notes.text, job),
             shown_chunks=notes.chunk_ids,
+            kept=tx.kept(thread, snapshot.memory) if specs_of(policy, "observer") else None,
         )
         stored = {**job.input, "shown_chunks": list(notes.chunk_ids), "generation": notes.generation}
         if not tx.jobs.fix_input(job, from_seq=thread.buffered_seq + 1, to_seq=cut.to_seq, input=stored):
@@ -145,7 +149,8 @@ def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Eve
     """One call, or one per slice of a unit larger than the window; each finished call is saved under the fence."""
     observation = chosen.policy.observation
     phase = observation.model
-    given = redact_material(chosen.material)
+    wanted = _wanted(chosen)
+    given = redact_material(replace(chosen.material, values=wanted.values))
     slices = [given.messages]
     if chosen.cut.sliced:
         room = input_room(services.model, phase, overhead_tokens=SYSTEM_TOKENS)
@@ -153,11 +158,23 @@ def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Eve
     done = list(job.partial)
     for part in slices[len(done) :]:
         material = replace(given, messages=part, prior_notes=_with_slices(given.prior_notes, done))
-        done.append(_ask_once(services, chosen, material, cancelled, failures=job.failures))
+        material = replace(material, values=with_known(material.values, done))
+        answer = _ask_once(services, chosen, material, cancelled, failures=job.failures)
+        answer["failures"] = {**wanted.failures, **answer["failures"]}
+        done.append({**answer, "values_of": list(wanted.shown_chunks)})
         with services.store.transaction(tenant) as tx:
             if not tx.jobs.save_partial(job, done):
                 raise LostRaceError("the lease was lost during the model call", usage=done[-1])
     return done
+
+
+def _wanted(chosen: Range) -> Wanted:
+    """What is asked for in the same answer as the notes."""
+    if chosen.kept is None:
+        return Wanted()
+    specs = [spec for spec in specs_of(chosen.policy, "observer") if spec.is_inline]
+    timeout_s = chosen.policy.observation.model.max_attempt_s
+    return want(specs, chosen.kept, chosen.snapshot, chosen.policy, "observer", timeout_s=timeout_s)
 
 
 def _with_slices(prior: str, done: list[JsonObject]) -> str:
@@ -187,11 +204,13 @@ def _ask_once(
         cancelled=cancelled,
     )
     begins = first_day(material.messages, material.timezone)
+    slugs = [value.slug for value in material.values]
     output = parse_observer(
         reply.text,
         default_day=begins.date() if begins else None,
         finish_reason=reply.finish_reason,
         source=plain_words(material.messages),
+        extra_tags=slugs,
     )
     if output.outcome != "valid":
         raise unusable(output.reason or "unusable answer", reply)
@@ -200,6 +219,7 @@ def _ask_once(
         "current_task": output.current_task if material.ask_current_task else None,
         "suggested_response": output.suggested_response if material.ask_suggested_response else None,
         "thread_title": output.thread_title if material.ask_thread_title else None,
+        **answered(slugs, output),
         **usage_of(reply),
     }
 
@@ -228,6 +248,7 @@ def _store(
     """Store the chunk and raise `buffered_seq`, fenced by the job's attempt and by the cursor itself."""
     text = notes_of(replies)
     result = finished_with(replies)
+    values = inline_values(chosen.policy, "observer", replies)
     with services.store.transaction(tenant) as tx:
         thread = _locked(tx, chosen)
         if not tx.jobs.finish(job, result) or thread.buffered_seq != chosen.messages[0].seq - 1:
@@ -249,14 +270,15 @@ def _store(
                 current_task=last["current_task"],
                 suggested_response=last["suggested_response"],
             ),
-            shown_chunks=chosen.shown_chunks,
+            shown_chunks=tuple(dict.fromkeys((*chosen.shown_chunks, *values.shown_chunks))),
+            extracted=values.extracted,
             shown_generation=chosen.snapshot.memory.generation or None,
             model=last["model"],
             prompt_version=OBSERVER_VERSION,
             cost_usd=result.cost_usd,
         )
-        jobs = store_chunk(tx, services, job, thread, new, result)
-        _retitle(tx, job, thread, last["thread_title"], chosen.cut.to_seq)
+        jobs = store_chunk(tx, services, job, thread, new, result, values=values)
+        retitle(tx, job, thread, last["thread_title"], chosen.cut.to_seq)
     return result, jobs
 
 
@@ -272,53 +294,6 @@ def _locked(tx: Transaction, chosen: Range) -> ThreadState:
 def notes_of(replies: list[JsonObject]) -> str:
     """The notes of every call, as one text."""
     return "\n".join(item["notes"] for item in replies if item["notes"]).strip()
-
-
-def chunk_ended(job: Job, thread: ThreadState, new: NewChunk, now: datetime) -> NewEvent:
-    """The event of a chunk that was made, or made again."""
-    return events.ended(
-        job,
-        thread,
-        operation="observation",
-        tokens=new.message_tokens,
-        buffered_tokens=new.tokens,
-        text=new.text,
-        now=now,
-    )
-
-
-def store_chunk(
-    tx: Transaction, services: Services, job: Job, thread: ThreadState, new: NewChunk, result: FinishedJob
-) -> tuple[JobRef, ...]:
-    """Add a chunk to a locked thread, move its counters, report it, and decide again."""
-    tx.chunks.add(new)
-    now = tx.now()
-    unbuffered = thread.unbuffered_tokens - new.message_tokens
-    cut = buffered_cut(
-        CutState(cut_seq=thread.cut_seq, open_calls=thread.open_calls, held_tokens=thread.held_tokens),
-        buffered_seq=new.to_seq,
-        unbuffered_tokens=unbuffered,
-    )
-    tx.threads.update(
-        thread.id,
-        buffered_seq=new.to_seq,
-        unbuffered_tokens=unbuffered,
-        cut_seq=cut.cut_seq,
-        held_tokens=cut.held_tokens,
-        oldest_pending_at=(
-            tx.messages.oldest_stored_at(thread.id, new.to_seq) if thread.head_seq > new.to_seq else None
-        ),
-        wait_latch_seq=None,
-    )
-    tx.events.add([chunk_ended(job, thread, new, now)])
-    tx.book_usage(thread, JobKind.OBSERVE.value, new.model or "", result)
-    return decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.OBSERVE)
-
-
-def _retitle(tx: Transaction, job: Job, thread: ThreadState, title: str | None, seen_seq: int) -> None:
-    if title and title != thread.title and not thread.title_pinned:
-        tx.threads.update(thread.id, title=title, title_seq=seen_seq)
-        tx.events.add([events.thread_update(job, thread, old_title=thread.title, new_title=title, now=tx.now())])
 
 
 def finished_with(replies: list[JsonObject], *, outcome: str = "ok") -> FinishedJob:

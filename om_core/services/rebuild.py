@@ -13,8 +13,9 @@ from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import input_room
-from om_core.services.observe import SYSTEM_TOKENS, Range, ask, chunk_ended, finished_with, notes_of
+from om_core.services.observe import SYSTEM_TOKENS, Range, ask, finished_with, notes_of
 from om_core.services.ranges import READ_LIMIT
+from om_core.services.stored_chunk import chunk_ended
 
 if TYPE_CHECKING:
     from threading import Event

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.errors import LostRaceError
+from om_core.domain.extraction import Extraction
 from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, ModelReply, NewReflection, ReflectorMaterial
@@ -18,9 +19,10 @@ from om_core.prompts.parse import parse_reflector
 from om_core.prompts.redact import redact
 from om_core.prompts.reflector import REFLECTOR_VERSION, build_reflector_request
 from om_core.services import events
-from om_core.services.enqueue import decide_again
+from om_core.services.enqueue import decide_again, late_job
 from om_core.services.model_calls import call, model_name
 from om_core.services.observe import finished_with, unusable, usage_of
+from om_core.services.values import Wanted, answered, inline_values, keep, want
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import Snapshot, ThreadState
-    from om_core.ports import NewEvent, Transaction
+    from om_core.ports import AskedValue, Kept, NewEvent, Transaction
     from om_core.services.deps import Services
+    from om_core.services.values import Told
 
 TARGET_SHARE = 0.5
 """A candidate should be at most this share of what it condenses."""
@@ -50,6 +53,8 @@ class Source:
     text: str
     through: int
     tokens: int
+    kept: Kept | None = None
+    """What was believed before of the values to be extracted; None: none are."""
 
     @property
     def target_tokens(self) -> int:
@@ -95,7 +100,14 @@ def _choose(services: Services, tenant: str, job: Job) -> Source | int:
         tokens = memory.base_tokens + sum(chunk.tokens for chunk in chunks)
         started = events.started(job, snapshot.thread, policy, operation="reflection", tokens=tokens, now=tx.now())
         tx.events.add([started])
-        return Source(snapshot=snapshot, policy=policy, text="\n".join(texts), through=through, tokens=tokens)
+        return Source(
+            snapshot=snapshot,
+            policy=policy,
+            text="\n".join(texts),
+            through=through,
+            tokens=tokens,
+            kept=tx.kept(snapshot.thread, memory) if policy.reflection.extract else None,
+        )
 
 
 def _climb(services: Services, tenant: str, job: Job, source: Source, cancelled: Event) -> list[JsonObject]:
@@ -103,14 +115,26 @@ def _climb(services: Services, tenant: str, job: Job, source: Source, cancelled:
     first = start_level(source.policy.reflection.model.name)
     levels = range(first, min(LAST_LEVEL, first + MOST_LEVELS - 1) + 1)
     done = list(job.partial)
+    wanted = _wanted(source)
     for level in levels[len(done) :]:
         if done and done[-1]["notes"] and done[-1]["tokens"] < source.target_tokens:
             break
-        done.append(_candidate(services, job, source, level, cancelled))
+        candidate = _candidate(services, job, source, wanted.values, level, cancelled)
+        done.append({**candidate, "failures": {**wanted.failures, **candidate["failures"]}})
         with services.store.transaction(tenant) as tx:
             if not tx.jobs.save_partial(job, done):
                 raise LostRaceError("the lease was lost during the model call", usage=done[-1])
     return done
+
+
+def _wanted(source: Source) -> Wanted:
+    """What is asked for in the same answer as the notes."""
+    policy = source.policy
+    specs = [spec for spec in policy.reflection.extract if spec.is_inline]
+    if source.kept is None or not specs:
+        return Wanted()
+    timeout_s = policy.reflection.model.max_attempt_s
+    return want(specs, source.kept, source.snapshot, policy, "reflector", timeout_s=timeout_s)
 
 
 def start_level(model: str) -> int:
@@ -118,7 +142,9 @@ def start_level(model: str) -> int:
     return 2 if "gemini-2.5-flash" in model else 1
 
 
-def _candidate(services: Services, job: Job, source: Source, level: int, cancelled: Event) -> JsonObject:
+def _candidate(
+    services: Services, job: Job, source: Source, values: tuple[AskedValue, ...], level: int, cancelled: Event
+) -> JsonObject:
     reflection = source.policy.reflection
     material = ReflectorMaterial(
         log=redact(source.text),
@@ -126,6 +152,7 @@ def _candidate(services: Services, job: Job, source: Source, level: int, cancell
         target_tokens=source.target_tokens,
         guidance=job.input.get("guidance"),
         timezone=source.snapshot.thread.timezone or "UTC",
+        values=values,
     )
     reply = call(
         services.model,
@@ -140,13 +167,15 @@ def _candidate(services: Services, job: Job, source: Source, level: int, cancell
         model_name(reflection.model, source.tokens),
         cancelled=cancelled,
     )
-    output = parse_reflector(reply.text, finish_reason=reply.finish_reason, source=material.log)
+    slugs = [value.slug for value in values]
+    output = parse_reflector(reply.text, finish_reason=reply.finish_reason, source=material.log, extra_tags=slugs)
     notes = output.notes if output.outcome == "valid" else ""
     return {
         "level": level,
         "notes": notes,
         "tokens": services.counter.count_text(notes),
         "reason": output.reason,
+        **answered(slugs, output),
         **usage_of(reply),
     }
 
@@ -186,19 +215,27 @@ def _store(
             )
         if not tx.jobs.finish(job, result):
             raise LostRaceError("another worker reflected this log")
+        told: Told | None = None
+        late: tuple[JobRef, ...] = ()
         if result.state is JobState.COMPLETED and not progress:
             tx.memories.update(memory.id, stuck_log_tokens=memory.log_tokens)
         elif result.state is JobState.COMPLETED:
-            _add(tx, job, source, best, cost_usd=result.cost_usd)
+            told, late = _add(tx, job, thread, source, best, cost_usd=result.cost_usd)
         now = tx.now()
-        tx.events.add([_told(job, thread, source, best, result, now)])
+        tx.events.add([_told(job, thread, source, best, result, now, told)])
         tx.book_usage(thread, JobKind.REFLECT.value, best["model"], result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.REFLECT)
-    return result, jobs
+    return result, jobs + late
 
 
 def _told(
-    job: Job, thread: ThreadState, source: Source, best: JsonObject, result: FinishedJob, now: datetime
+    job: Job,
+    thread: ThreadState,
+    source: Source,
+    best: JsonObject,
+    result: FinishedJob,
+    now: datetime,
+    told: Told | None,
 ) -> NewEvent:
     """The end of the run; one whose base changed under it stored nothing, and does not say that it did."""
     tokens = source.tokens
@@ -213,12 +250,16 @@ def _told(
         buffered_tokens=best["tokens"],
         text=best["notes"],
         now=now,
+        told=told,
     )
 
 
-def _add(tx: Transaction, job: Job, source: Source, best: JsonObject, *, cost_usd: float) -> None:
-    """The new generation, waiting to take effect."""
+def _add(
+    tx: Transaction, job: Job, thread: ThreadState, source: Source, best: JsonObject, *, cost_usd: float
+) -> tuple[Told, tuple[JobRef, ...]]:
+    """The new generation, waiting to take effect; its values take effect at once, and some are left to a job."""
     memory = source.snapshot.memory
+    values = inline_values(source.policy, "reflector", [best])
     generation = tx.reflections.last_generation(memory.id) + 1
     tx.reflections.add(
         NewReflection(
@@ -236,9 +277,13 @@ def _add(tx: Transaction, job: Job, source: Source, best: JsonObject, *, cost_us
             model=best["model"],
             prompt_version=REFLECTOR_VERSION,
             cost_usd=cost_usd,
+            extracted=values.extracted,
         )
     )
     tx.memories.update(memory.id, buffered_generation=generation)
+    where = Extraction(thread_id=thread.id, generation=generation, job_id=job.id)
+    told = keep(tx, source.policy, thread, job, values.specs, values.settled, where)
+    return told, late_job(tx, job, thread, source.policy, generation=generation) if values.late else ()
 
 
 def _nothing_to_do(

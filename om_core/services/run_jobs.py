@@ -14,6 +14,7 @@ from om_core.domain.errors import LostRaceError
 from om_core.domain.job import JobKind
 from om_core.services import measure
 from om_core.services.breaker import GuardedModel
+from om_core.services.extract import run_extract
 from om_core.services.failures import book_lost, record_failure
 from om_core.services.leases import LeaseKeeper
 from om_core.services.limits import claim_limits
@@ -36,6 +37,7 @@ HANDLERS: dict[JobKind, Callable[..., tuple[FinishedJob, tuple[JobRef, ...]]]] =
     JobKind.OBSERVE: run_observe,
     JobKind.REFLECT: run_reflect,
     JobKind.REBUILD: run_rebuild,
+    JobKind.EXTRACT: run_extract,
 }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from om_core.domain.activation import choose_prefix
+from om_core.domain.extraction import values_by_path
 from om_core.domain.job import WORKER_SEEN_S, JobKind
 from om_core.domain.thresholds import decide
-from om_core.services.deps import utc_iso
+from om_core.services.deps import optional_iso, utc_iso
 from om_core.services.limits import budget_json, budgets_of, held_back
+from om_core.services.views import hints_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from om_core.domain.job import Job
     from om_core.domain.message import JsonObject
     from om_core.domain.policy import MemoryPolicy
-    from om_core.domain.thread import Snapshot
-    from om_core.ports import WorkerRow
+    from om_core.domain.thread import Snapshot, ThreadState
+    from om_core.ports import Kept, WorkerRow
     from om_core.services.deps import Services
 
 WHY_IDLE = {
@@ -47,6 +49,7 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
         policy = services.policies.of(memory)
         budgets = budgets_of(tx, services, state, policy, JobKind.OBSERVE)
         running = tx.jobs.running()
+        kept = tx.kept(state, memory)
     workers = services.store.system.workers(max_age_s=WORKER_SEEN_S)
     explained = _explained(snapshot, policy, jobs, workers, services)
     breaker, held = held_back(services, policy, budgets, running=running)
@@ -70,9 +73,34 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
             },
         },
         **explained,
+        **_kept(state, kept, policy),
         "breaker": breaker,
         "budget": budget_json(budgets),
         "why_idle": {**explained["why_idle"], **held},
+    }
+
+
+def _kept(thread: ThreadState, kept: Kept, policy: MemoryPolicy) -> JsonObject:
+    """What is believed beside the notes: hints, extracted values at their paths, failures of extractors, documents."""
+    specs = {spec.slug: spec for spec in (*policy.observation.extract, *policy.reflection.extract)}
+    return {
+        "title": thread.title,
+        "hints": hints_view(thread.hints),
+        "extracted": values_by_path(specs.values(), kept.extractions),
+        "extractions": [
+            {
+                "slug": found.slug,
+                "value": found.value,
+                "signal": found.signal,
+                "error": found.error,
+                "from_seq": found.from_seq,
+                "to_seq": found.to_seq,
+                "generation": found.generation,
+                "updated_at": optional_iso(found.updated_at),
+            }
+            for found in kept.extractions
+        ],
+        "working_memory": {document.scope: document.version for document in kept.working_memory},
     }
 
 

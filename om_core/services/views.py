@@ -140,6 +140,7 @@ def reflection_view(reflection: Reflection) -> JsonObject:
         "text": reflection.text,
         "tokens": reflection.tokens,
         "input_tokens": reflection.input_tokens,
+        "extracted": reflection.extracted,
         "model": reflection.model,
         "cost": reflection.cost_usd,
         "created_at": optional_iso(reflection.created_at),

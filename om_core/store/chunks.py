@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from om_core.domain.chunk import Chunk
+    from om_core.domain.message import JsonObject
     from om_core.ports import NewChunk
     from om_core.store.session import Session
 
@@ -72,6 +73,15 @@ NEWEST_NOTES = Prepared(
     )
     .order_by(chunks.c.id.desc())
     .limit(sa.bindparam("most"))
+)
+
+
+OVER = Prepared(
+    sa.select(chunks.c.id).where(
+        chunks.c.tenant_id == sa.bindparam("tenant"),
+        chunks.c.thread_id == sa.bindparam("thread"),
+        chunks.c.from_seq == sa.bindparam("first"),
+    )
 )
 
 
@@ -148,6 +158,19 @@ class ChunkRows:
     def get(self, chunk_id: int) -> Chunk | None:
         row = self._session.first(sa.select(chunks).where(self._mine, chunks.c.id == chunk_id))
         return None if row is None else chunk_from(row)
+
+    def set_extracted(self, chunk_id: int, values: JsonObject, shown: Sequence[int]) -> None:
+        # The chunks whose values were shown count as shown: what is removed from them reaches this one as well.
+        seen = sa.cast(list(shown), sa.ARRAY(sa.BigInteger))
+        self._session.execute(
+            sa.update(chunks)
+            .where(self._mine, chunks.c.id == chunk_id)
+            .values(extracted=values, shown_chunks=chunks.c.shown_chunks + seen)
+        )
+
+    def over(self, thread_id: int, from_seq: int) -> int | None:
+        found = self._session.fetch(OVER, tenant=self._session.tenant_id, thread=thread_id, first=from_seq)
+        return found[0]["id"] if found else None
 
     def rewrite(self, chunk_id: int, new: NewChunk) -> bool:
         changed = self._session.execute(

@@ -40,6 +40,7 @@ def job_params(job: NewJob) -> dict[str, Any]:
         "chunk_id": job.chunk_id,
         "reason": job.reason,
         "policy": job.policy,
+        "input": job.input,
         "prompt_version": job.prompt_version,
         "traceparent": job.traceparent,
         "models": list(job.models),
@@ -95,6 +96,16 @@ class JobRows:
             return ()
         [(refs,)] = self._session.hot("SELECT om_insert_jobs_v1(%s::json)", (dumps([job_params(job) for job in new]),))
         return tuple(ref_from(row) for row in refs or ())
+
+    def older_live(self, job: Job) -> bool:
+        older = sa.select(jobs.c.id).where(
+            self._mine,
+            jobs.c.thread_id == job.thread_id,
+            jobs.c.kind == job.kind.value,
+            jobs.c.id < job.id,
+            sa.text(LIVE),
+        )
+        return bool(self._session.scalar(sa.select(older.exists())))
 
     def insert_discarded(self, job: NewJob, error: JsonObject) -> int:
         return int(

@@ -69,10 +69,11 @@ KEEP = Prepared(
             **{
                 name: _NEW.excluded[name]
                 for name in (
-                    *("value", "signal", "error", "thread_id", "chunk_id", "generation", "job_id"),
+                    *("signal", "error", "thread_id", "chunk_id", "generation", "job_id"),
                     *("from_seq", "to_seq"),
                 )
             },
+            "value": sa.func.coalesce(_NEW.excluded.value, extractions.c.value),
             "updated_at": sa.func.clock_timestamp(),
         },
         where=_NEWER,

@@ -14,6 +14,7 @@ from om_core.store.tables import reflections
 
 if TYPE_CHECKING:
     from om_core.domain.chunk import Reflection
+    from om_core.domain.message import JsonObject
     from om_core.ports import NewReflection
     from om_core.store.session import Session
 
@@ -46,6 +47,7 @@ class ReflectionRows:
                 model=new.model,
                 prompt_version=new.prompt_version,
                 cost_usd=new.cost_usd,
+                extracted=new.extracted,
             )
         )
 
@@ -54,6 +56,13 @@ class ReflectionRows:
             sa.select(reflections).where(self._of(memory_id), reflections.c.generation == generation)
         )
         return None if row is None else reflection_from(row)
+
+    def set_extracted(self, memory_id: int, generation: int, values: JsonObject) -> None:
+        self._session.execute(
+            sa.update(reflections)
+            .where(self._of(memory_id), reflections.c.generation == generation)
+            .values(extracted=values)
+        )
 
     def last_generation(self, memory_id: int) -> int:
         return int(

@@ -211,6 +211,7 @@ def reflection_from(row: Row) -> Reflection:
         tokens=row["tokens"],
         state=ReflectionState(row["state"]),
         input_tokens=row["input_tokens"],
+        extracted=row["extracted"] or {},
         model=row["model"],
         cost_usd=None if row["cost_usd"] is None else float(row["cost_usd"]),
         job_id=row["job_id"],

@@ -199,6 +199,7 @@ reflections = sa.Table(
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("tokens", sa.BigInteger, nullable=False),
     sa.Column("input_tokens", sa.BigInteger, nullable=False),
+    json_column("extracted", "'{}'"),
     sa.Column("job_id", sa.BigInteger),
     sa.Column("attempt", sa.BigInteger),
     sa.Column("level", sa.BigInteger),

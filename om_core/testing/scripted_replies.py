@@ -35,6 +35,8 @@ def traces(text: str) -> list[str]:
 def answer_reply(request: JsonObject) -> str:
     """An observer's or a reflector's answer, whichever the request asks for; else a plain sentence."""
     kind, _ = _material(request)
+    if "JSON object" in prompt_text(request).rpartition("\n")[2]:
+        return "{}"  # values are asked for: there are none
     if kind == "history":
         return observer_reply(request)
     if kind == "notes":

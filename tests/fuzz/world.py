@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from om_core.domain.errors import GiveUpError, RetryLaterError
 from om_core.formats.canonical import dump_message
-from om_core.ports import ModelReply, ObserverMaterial
+from om_core.ports import ModelReply, ObserverMaterial, ReflectorMaterial
 from om_core.services.deps import Policies, Services
 from om_core.services.run_jobs import JobRunner
 from om_core.testing.scripted_replies import traces
@@ -71,6 +71,7 @@ def notes(request: ModelRequest) -> str:
         found = message_traces(material.messages)
         lines = [f"* 🟡 ({9 + n // 60 % 12:02}:{n % 60:02}) Noted {trace}" for n, trace in enumerate(found)]
     else:
+        assert isinstance(material, ReflectorMaterial)
         found = traces(material.log)
         rows = [found[start : start + 12] for start in range(0, len(found), 12)]
         lines = [f"* 🔴 ({9 + n % 12:02}:00) Kept {' '.join(row)}" for n, row in enumerate(rows)]

@@ -140,22 +140,6 @@ class TestExtract:
         (spec,) = resolve_policy(tree("reflection.extract", [Extractor("Plan", "The plan")])).reflection.extract
         assert spec.slug == "plan"
 
-    @pytest.mark.parametrize(("item", "field", "allowed"), [
-        (lambda: 1, "0", "functions cannot be stored"),
-        ({"name": " ", "instructions": "x"}, "0.name", "not blank"),
-        ({"name": "a"}, "0.instructions", "not blank"),
-        ({"name": "a", "instructions": print}, "0.instructions", "not blank"),
-        ({"name": "1st", "instructions": "x"}, "0.name", "starts with a letter"),
-        ({"name": "Current Task", "instructions": "x"}, "0.name", "none of"),
-        ({"name": "a", "instructions": "x", "schema": 3}, "0.schema", "a table"),
-        ({"name": "a", "instructions": "x", "metadata_key_path": "a.__proto__"}, "0.metadata_key_path", "names joined by dots"),
-        ({"name": "a", "instructions": "x", "on_extracted": print}, "0.on_extracted", "unknown option"),
-    ])  # fmt: skip
-    def test_a_wrong_extractor_names_its_field(self, item, field, allowed):
-        with pytest.raises(PolicyError, match=allowed) as caught:
-            resolve_policy(tree("observation.extract", [item]))
-        assert caught.value.option == f"observation.extract.{field}"
-
     def test_two_extractors_with_one_slug_are_refused(self):
         given = [{"name": "A b", "instructions": "x"}, {"name": "a-b", "instructions": "y"}]
         with pytest.raises(PolicyError, match=r"observation\.extract\.1\.name = 'a-b' .*a-b is taken"):

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from om_core.ports import ReflectorMaterial
+from om_core.ports import AskedValue, ExtractMaterial, ReflectorMaterial
+from om_core.prompts.extract import (
+    EXTRACT_TEMPLATE,
+    EXTRACT_VERSION,
+    build_extract_request,
+    value_sections,
+    working_memory_instructions,
+)
 from om_core.prompts.observer import OBSERVER_TEMPLATE, OBSERVER_VERSION, build_observer_request
 from om_core.prompts.reflector import LEVELS, REFLECTOR_TEMPLATE, REFLECTOR_VERSION, build_reflector_request
 from tests.unit.prompt_samples import FourCharTokens, sample_material
@@ -37,6 +44,23 @@ def reflector_user(level):
     return reflector(level).prompt[1].content
 
 
+MOOD = AskedValue(slug="mood", name="Mood", instructions="How does the user feel?", previous="calm")
+PLAN = AskedValue(
+    slug="plan", name="Plan", instructions="What is next?", schema={"type": "array", "items": {"type": "string"}}
+)
+
+
+def extract(*, again=False):
+    material = ExtractMaterial(
+        values=(MOOD, PLAN),
+        notes="Date: May 8, 2023\n* 🔴 (13:57) User moved.",
+        messages=sample_material().messages[:2],
+        most_tokens=1_000,
+        again=again,
+    )
+    return build_extract_request(material, model="m", settings={}, provider_options={}, tokenizer=FourCharTokens())
+
+
 ALL_ASKED = {"ask_suggested_response": True, "ask_thread_title": True, "target_tokens": 500}
 TEXTS: dict[str, Callable[[], Any]] = {
     "observer_system.txt": lambda: observer(ask_current_task=False).prompt[0].content,
@@ -44,8 +68,18 @@ TEXTS: dict[str, Callable[[], Any]] = {
     "observer_user.txt": lambda: observer(**ALL_ASKED).prompt[1].content,
     "reflector_system.txt": lambda: reflector(0).prompt[0].content,
     **{f"reflector_user_{level}.txt": partial(reflector_user, level) for level in LEVELS},
+    "extract_sections.txt": lambda: value_sections([MOOD, PLAN]),
+    "extract_system.txt": lambda: extract().prompt[0].content,
+    "extract_user.txt": lambda: extract().prompt[1].content,
+    "extract_user_again.txt": lambda: extract(again=True).prompt[1].content,
+    "extract_working_memory_text.txt": lambda: working_memory_instructions("# Name:"),
+    "extract_working_memory_object.txt": lambda: working_memory_instructions(None),
 }
-VERSIONS = {"observer": (OBSERVER_VERSION, OBSERVER_TEMPLATE), "reflector": (REFLECTOR_VERSION, REFLECTOR_TEMPLATE)}
+VERSIONS = {
+    "observer": (OBSERVER_VERSION, OBSERVER_TEMPLATE),
+    "reflector": (REFLECTOR_VERSION, REFLECTOR_TEMPLATE),
+    "extract": (EXTRACT_VERSION, EXTRACT_TEMPLATE),
+}
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -87,13 +87,13 @@ END $$;
 CREATE FUNCTION om_insert_jobs_v1(p_jobs json) RETURNS json LANGUAGE sql AS $$
     WITH inserted AS (
         INSERT INTO jobs (tenant_id, kind, queue, target, thread, memory_id, thread_id, chunk_id, reason, policy,
-                          prompt_version, traceparent, models)
+                          input, prompt_version, traceparent, models)
         SELECT current_setting('om.tenant'), x.kind, x.queue, x.target, x.thread, x.memory_id, x.thread_id,
-               x.chunk_id, x.reason, x.policy, x.prompt_version, x.traceparent,
+               x.chunk_id, x.reason, x.policy, coalesce(x.input, '{}'), x.prompt_version, x.traceparent,
                coalesce(x.models, '{}')
           FROM json_to_recordset(p_jobs) AS x (
                kind text, queue text, target text, thread text, memory_id bigint, thread_id bigint, chunk_id bigint,
-               reason text, policy json, prompt_version text, traceparent text, models text[])
+               reason text, policy json, input json, prompt_version text, traceparent text, models text[])
             ON CONFLICT (tenant_id, target, kind) WHERE state IN ('available', 'running', 'retryable') DO NOTHING
         RETURNING id, tenant_id, kind, queue, thread, attempt
     )

@@ -150,6 +150,7 @@ CREATE TABLE reflections (
     text TEXT NOT NULL,
     tokens BIGINT NOT NULL,
     input_tokens BIGINT NOT NULL,
+    extracted JSON DEFAULT '{}' NOT NULL,
     job_id BIGINT,
     attempt BIGINT,
     level BIGINT,
