@@ -21,6 +21,9 @@ count: Final = lru_cache(200_000)(COUNTER.count_text)
 BLOCK_TOKENS: Final = 6_000
 """TextRank ranks the sentences of so many tokens of messages at a time: as much as one observation reads by default."""
 
+_MORE: Final = 1.3
+"""So many times its share of the messages is tried at most: they may be short ones."""
+
 Method: TypeAlias = Callable[["Counted", float], list[Turn]]
 
 
@@ -90,8 +93,8 @@ def last_n(dialogue: Counted, compression: float) -> list[Turn]:
 def uniform(dialogue: Counted, compression: float) -> list[Turn]:
     """As many messages at equal distances as fit."""
     room = dialogue.total / compression
-    likely = round(len(dialogue.turns) / compression)
-    for number in range(likely, 0, -1):
+    most = min(len(dialogue.turns), round(_MORE * len(dialogue.turns) / compression))
+    for number in range(most, 0, -1):
         kept = _spread(dialogue.turns, number)
         if _size(kept) <= room:
             return kept
