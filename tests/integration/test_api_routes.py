@@ -168,6 +168,7 @@ def test_a_repeated_idempotency_key_stores_nothing_twice(client: ApiClient, thre
     assert post("two", "k-1").status_code == 409
 
 
+@pytest.mark.report("B16")
 @pytest.mark.parametrize("by", ["body", "header", "both"])
 def test_mode_off_reads_nothing_writes_nothing_and_starts_nothing(client: ApiClient, by: str) -> None:
     body: dict[str, Any] = {"resource_id": "user-1", "messages": [{"role": "user", "content": "secret"}], "context": {}}

@@ -108,6 +108,7 @@ def test_a_million_waiting_tokens_drain_in_order_while_turns_go_on(services_with
     assert check_coverage(services, "default", "t", "r").holds
 
 
+@pytest.mark.report("B15")
 @pytest.mark.parametrize("max_tokens", [2_000, 6_000])
 def test_a_window_above_the_cap_is_trimmed_and_still_observed(
     services_with: Callable[..., Services], max_tokens: int

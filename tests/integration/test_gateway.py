@@ -49,6 +49,7 @@ def post(world: World, messages: list[Any], *, headers: dict[str, str] | None = 
     return world.client.raw("POST", CHAT, json=asked, headers=MEMORY if headers is None else headers)
 
 
+@pytest.mark.report("B16")
 def test_without_a_thread_a_request_passes_untouched_and_nothing_is_stored(world: World) -> None:
     extra = {"temperature": 0.3, "seed": 4, "my_own_field": {"deep": [1]}, "user": "u", "logprobs": None}
     response = post(world, [user("hello")], headers={}, **extra)
@@ -188,6 +189,7 @@ def test_a_provider_that_is_away_is_a_bad_gateway(services_with: Callable[..., S
     assert "Traceback" not in response.text
 
 
+@pytest.mark.report("B15")
 def test_a_prompt_that_is_too_long_is_shortened_and_tried_once_more(services_with: Callable[..., Services]) -> None:
     refusal = {"error": {"message": "maximum context length", "code": "context_length_exceeded"}}
     limit = [10**9]

@@ -108,6 +108,7 @@ def test_the_database_refuses_a_chunk_that_does_not_go_on_where_one_ends(memory:
         session.execute(sa.text(copy), {"first": first, "last": last})
 
 
+@pytest.mark.report("B06")
 def test_a_context_does_not_take_the_report_of_a_change_that_it_has_not_seen(memory: Memory, stage: Stage) -> None:
     active_chunk(memory)
     talk(memory, "t", 10, start=10)
@@ -128,6 +129,7 @@ def test_a_context_does_not_take_the_report_of_a_change_that_it_has_not_seen(mem
     )
 
 
+@pytest.mark.report("B06")
 def test_a_reflection_based_on_another_generation_never_takes_effect(memory: Memory) -> None:
     active_chunk(memory)
     memory.reflect("t", resource="r")

@@ -41,6 +41,7 @@ def thread(pending=0, *, model=None, idle_s=0.0):
     )
 
 
+@pytest.mark.report("B01", "B02")
 @pytest.mark.parametrize(
     ("name", "threshold", "floor", "sizes", "pending", "activated"),
     [
@@ -83,6 +84,7 @@ def test_when_the_cache_is_lost_anyway_every_ready_chunk_goes_down_to_the_least_
     assert choose_prefix([2_000, 2_000, 500], 5_200, policy(), reason) == chunks
 
 
+@pytest.mark.report("B01")
 @given(
     sizes=st.lists(st.integers(0, 20_000), max_size=12),
     tail=st.integers(0, 40_000),
@@ -102,6 +104,7 @@ def test_no_activation_leaves_less_than_the_least_tail_and_each_is_final(sizes, 
         assert choose_prefix(sizes[chosen:], left, rules, reason) == 0, "still over, and more could have gone"
 
 
+@pytest.mark.report("B02")
 @given(sizes=st.lists(st.integers(1, 20_000), max_size=12), tail=st.integers(0, 40_000), floor=st.integers(0, 29_000))
 def test_below_block_after_the_overshoot_stays_within_95_percent_of_the_floor(sizes, tail, floor):
     pending = sum(sizes) + tail
@@ -151,6 +154,7 @@ def test_models_are_compared_by_name_and_by_provider_where_both_are_known(last, 
     assert model_changed(current, last) is changed
 
 
+@pytest.mark.report("B05")
 def test_the_question_and_open_calls_below_the_cursor_are_pinned():
     calls = [OpenCall(call_id=str(seq), seq=seq, name="f", at=NOW) for seq in (7, 3, 3, 12)]
     assert pins_after_activation(question_seq=5, open_calls=calls, observed_seq=10) == (3, 5, 7)

@@ -120,6 +120,7 @@ def test_the_preamble_is_pinned_by_a_golden_file(scope):
     assert text + "\n" == (GOLDEN / f"context_preamble_{scope}.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.report("B09")
 def test_in_thread_scope_the_preamble_speaks_of_this_conversation():
     assert "this conversation" in preamble(policy())
     assert "other conversations" not in preamble(policy())
@@ -195,6 +196,7 @@ def test_system_rows_empty_and_unseen_messages_are_not_sent():
     assert build(rows).message_seqs == (1, 5)
 
 
+@pytest.mark.report("B10", "C07")
 def test_what_memory_adds_is_recognised_when_it_comes_back():
     rows = [calls(3, "a"), user(10), results(11, "a")]
     context = build(rows, chunks=[chunk(1, 1, 9)], observed_seq=9, hints=Hints(seen_seq=11, current_task="Pack."))
@@ -252,6 +254,7 @@ def test_the_time_of_a_pause_is_the_users_and_an_unknown_zone_is_utc():
 # -- the volatile tail ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.report("B11")
 def test_hints_stand_in_one_message_after_the_newest_and_outside_the_stable_part():
     hints = Hints(seen_seq=2, current_task="Book the hotel.", suggested_response="Ask for dates.")
     context = sound(build([user(1), says(2)], hints=hints), 1)

@@ -82,6 +82,7 @@ def test_within_a_threshold_that_is_above_the_cap_the_cap_decides():
     assert context.message_seqs == (None, 7, 8, 9, 10)
 
 
+@pytest.mark.report("B05")
 def test_of_the_current_turn_the_oldest_units_go_but_never_the_question():
     rows = [*turns(1), user(3, tokens=100, turn=2)]
     for seq in range(4, 12, 2):

@@ -305,3 +305,11 @@ def test_options_that_are_no_table_are_refused():
 def test_the_default_buffer_interval_that_rounds_to_nothing_is_refused_by_name():
     with pytest.raises(PolicyError, match=r"observation\.buffer_tokens = 0\.2 .*rounds to 0.*message_tokens = 2"):
         resolve_policy(tree("observation.message_tokens", 2))
+
+
+@pytest.mark.report("B08")
+@pytest.mark.parametrize("options", [{"last_messages": 6}, {"lastMessages": 6}, {"observation": {"last_messages": 6}}])
+def test_a_number_of_last_messages_is_refused_because_the_floor_is_in_tokens(options):
+    with pytest.raises(PolicyError, match=r"last_?[mM]essages"):
+        resolve_policy(options)
+    assert resolve_policy({}).observation.retention_tokens == 6_000
