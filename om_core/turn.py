@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
-from uuid import uuid4
 
 from om_core.domain.errors import InvalidInputError
 from om_core.domain.message import Message
@@ -106,15 +105,12 @@ class Turn:
         return self._post(messages, format, options)
 
     def _post(self, messages: Sequence[JsonObject | Message], format: str, options: dict[str, Any]) -> ContextResult:
-        named = tuple(with_id(message) for message in parse_messages(messages, format))
-        request = StepRequest(thread=self._thread, resource=self._resource, messages=named, model=self._model)
+        # What is new gets an id; a history that is sent whole is recognised by its content, as it brings none.
+        request = StepRequest(
+            thread=self._thread, resource=self._resource, messages=parse_messages(messages, format), model=self._model
+        )
         result = self._memory.store(request)
         self._started = True
         self._resource = self._resource or result.thread.resource_id
         self.context = self._memory.context(self._thread, resource=self._resource, model=self._model, **options)
         return self.context
-
-
-def with_id(message: Message) -> Message:
-    """The message with an id: given before the first attempt, so that a retry stores nothing twice (API 3)."""
-    return message if message.id else replace(message, id=f"om-{uuid4().hex}")

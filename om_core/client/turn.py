@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from om_core.client import calls
 from om_core.client.transport import context_of
-from om_core.turn import parse_messages, with_id
+from om_core.turn import parse_messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +28,11 @@ class _Steps:
         self.context: ContextResult | None = None
 
     def _arguments(self, messages: Sequence[JsonObject | Message], format: str, options: JsonObject) -> dict[str, Any]:
-        # Ids are given before the first attempt: a repetition stores nothing twice.
-        named = [with_id(message) for message in parse_messages(messages, format)]
+        # Messages keep the ids they bring. The request has a key, so a repetition stores nothing twice; without ids of
+        # our own, a history that is sent whole is recognised by its content.
+        given = list(parse_messages(messages, format))
         shown = calls.context_options(**{"model": self._model, **options})
-        return {"messages": named, "resource": self._resource, "model": self._model, "context": shown}
+        return {"messages": given, "resource": self._resource, "model": self._model, "context": shown}
 
     def _took(self, answer: JsonObject) -> ContextResult:
         self._started = True

@@ -18,6 +18,7 @@ from om_core.domain.context import ContextInput
 from om_core.domain.errors import NotFoundError
 from om_core.domain.job import WORKER_SEEN_S, JobKind
 from om_core.domain.volatile_tail import kept_blocks
+from om_core.formats.fields import check_id
 from om_core.services.activate import activate
 from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again
@@ -121,7 +122,11 @@ def find_snapshot(tx: Transaction, thread: str, resource: str | None) -> Snapsho
 
     Raises:
         NotFoundError: there is no such thread. AmbiguousThreadError: several resources have it.
+        InvalidInputError: an id that no thread or resource can have.
     """
+    check_id(thread, "thread")
+    if resource is not None:
+        check_id(resource, "resource_id")
     found = tx.memories.find(resource, thread)
     if found is None:
         msg = f"no thread {thread!r}" + (f" of resource {resource!r}" if resource else "")

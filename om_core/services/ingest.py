@@ -117,8 +117,7 @@ def _lock(
     """Lock the thread; create it first if a resource is named and it does not exist."""
     resource = request.resource or resolve_resource(tx, request.thread)
     ids = [name for item in prepared if (name := item.message.id or item.fallback_id) is not None]
-    named = any(item.message.id is not None for item in prepared)
-    tail = len(prepared) if len(prepared) > 1 and not named else 0
+    tail = len(prepared) if len(prepared) > 1 else 0
     locked = tx.threads.lock(resource, request.thread, client_ids=ids, tail=tail)
     if locked is not None:
         return locked, False

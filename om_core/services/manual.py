@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from om_core.domain.job import JobKind
 from om_core.domain.thresholds import Action
+from om_core.formats.sanitise import sanitise_text
 from om_core.services.context import find_snapshot
 from om_core.services.enqueue import new_jobs
 
@@ -44,7 +45,7 @@ def ask_for(
         inserted = tx.jobs.insert(new_jobs(services, snapshot, policy, [Action(kind, "manual")]))
         job = inserted[0] if inserted else tx.jobs.live(state.id, kind)
         if job is not None:
-            tx.jobs.ask(job.id, guidance)
+            tx.jobs.ask(job.id, sanitise_text(guidance) if guidance else None)
     if job is None:
         return Asked(job_id=None, reason="the work was done meanwhile", thread_id=found.thread.id)
     services.dispatcher.ring([job])

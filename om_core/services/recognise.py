@@ -18,6 +18,10 @@ DIVERGENCE_RUN = 2
 """Messages at the start of a request that must equal a stored run for it to be a divergence, not new talk."""
 
 
+RESENT_RUN = 4
+"""Messages in a row that must be stored already for ids nobody knows to be new names of known messages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A sanitised message with what is stored beside it."""
@@ -66,7 +70,8 @@ def recognise(
     Raises:
         ConflictError: a known id comes with other content.
     """
-    if locked.known or any(item.message.id is not None for item in prepared):
+    named = any(item.message.id is not None for item in prepared)
+    if locked.known or (named and not _is_resent(locked, prepared)):
         return _by_id(locked, [item.named(item.message.id or item.fallback_id) for item in prepared], count)
     return _by_content(locked, prepared, find_run)
 
@@ -121,6 +126,23 @@ def _same_or_conflict(message_id: str, first: tuple[Part, ...], second: tuple[Pa
         raise ConflictError(msg)
 
 
+def _is_resent(locked: LockedThread, prepared: Sequence[Prepared]) -> bool:
+    """Whether this is the stored history again under ids made up anew: some clients name messages at each request.
+
+    Ids are believed otherwise. So it takes a run of several messages up to the stored end, most of them different
+    (people do say "next" twenty times), and none with a time of its own (an import has these).
+    """
+    run = _overlap(locked, [item.fingerprint for item in prepared])
+    prints = {item.fingerprint for item in prepared[:run]}
+    return run >= RESENT_RUN and 2 * len(prints) > run and all(item.message.created_at is None for item in prepared)
+
+
+def _overlap(locked: LockedThread, prints: Sequence[bytes]) -> int:
+    """Length of the longest beginning of a request that equals the end of what is stored."""
+    stored = [row.fingerprint for row in locked.tail]
+    return next((size for size in range(min(len(prints), len(stored)), 0, -1) if stored[-size:] == prints[:size]), 0)
+
+
 def _by_content(
     locked: LockedThread, prepared: Sequence[Prepared], find_run: Callable[[Sequence[bytes]], int | None]
 ) -> Recognised:
@@ -131,8 +153,7 @@ def _by_content(
         result.new.extend(prepared)
         return result
     prints = [item.fingerprint for item in prepared]
-    stored = [row.fingerprint for row in tail]
-    overlap = next((size for size in range(min(len(prints), len(stored)), 0, -1) if stored[-size:] == prints[:size]), 0)
+    overlap = _overlap(locked, prints)
     if overlap == 0:
         result.diverged_at_seq = find_run(prints)
         if result.diverged_at_seq is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from om_core.domain.errors import ConflictError, InvalidInputError
 from om_core.formats.fields import check_id, is_timezone
+from om_core.formats.sanitise import sanitise_json, sanitise_text
 from om_core.options import resolve_policy
 from om_core.ports import NewThread
 
@@ -51,6 +52,7 @@ def put_thread(services: Services, tenant: str, change: ThreadChange) -> tuple[T
         ConflictError: `version` is stale, or `scope` differs from the one fixed at creation.
     """
     _check(services, change)
+    change = _repaired(change)
     with services.store.transaction(tenant) as tx:
         found = tx.threads.get(change.resource, change.thread)
         created = found is None and tx.threads.create(
@@ -84,6 +86,16 @@ def _check(services: Services, change: ThreadChange) -> None:
         raise InvalidInputError(msg, path="scope")
     if isinstance(change.config, dict):
         resolve_policy(services.policies.options, overrides=change.config)
+
+
+def _repaired(change: ThreadChange) -> ThreadChange:
+    """The change without what Postgres cannot hold, wherever it stands."""
+    return replace(
+        change,
+        title=sanitise_text(change.title) if isinstance(change.title, str) else change.title,
+        metadata=sanitise_json(change.metadata, "metadata") if isinstance(change.metadata, dict) else change.metadata,
+        config=sanitise_json(change.config, "config") if isinstance(change.config, dict) else change.config,
+    )
 
 
 def _scope(services: Services, change: ThreadChange) -> Any:

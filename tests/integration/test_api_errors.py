@@ -363,6 +363,7 @@ def test_a_key_serves_its_tenant_until_it_is_revoked(shared: Services) -> None:
         assert client.request("GET", "/v1/threads", headers=headers).status_code == 401
 
 
+@pytest.mark.report("M01")
 def test_metadata_with_nul_surrogates_and_nan_is_stored_repaired(client: ApiClient) -> None:
     content = b'{"resource_id": "user-1", "title": "a\\u0000b", "metadata": {"k": "\\ud800", "n": NaN}}'
 

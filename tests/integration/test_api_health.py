@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
+import pytest
 
 from tests.integration.api_server import ApiClient, api_of, say
 from tests.support.brokers import redis_down
@@ -65,6 +66,7 @@ def test_with_postgres_down_the_process_is_alive_not_ready_and_routes_answer_503
         eventually(lambda: client.get("/v1/threads/t").status_code == 200, what="served again")
 
 
+@pytest.mark.report("M07")
 def test_with_another_schema_version_the_service_is_not_ready_and_says_both_versions(
     services: Services, database_url: str, servers: Servers
 ) -> None:

@@ -154,6 +154,7 @@ def test_without_a_format_messages_with_parts_are_canonical(client: ApiClient, t
     assert client.ok("POST", f"/v1/threads/{thread}/messages", json=body)["messages"][0]["seq"] == 1
 
 
+@pytest.mark.report("C01")
 def test_a_repeated_idempotency_key_stores_nothing_twice(client: ApiClient, thread: str) -> None:
     def post(text: str, key: str) -> Any:
         body = {"resource_id": "user-1", "format": "openai", "messages": [{"role": "user", "content": text}]}
@@ -264,6 +265,7 @@ def test_getting_a_context_changes_nothing_and_posting_activates_what_is_due(
     )
 
 
+@pytest.mark.report("C06")
 def test_ephemeral_messages_stand_in_the_volatile_tail_and_are_not_stored(client: ApiClient, thread: str) -> None:
     say(client, thread, "Hello.")
     body = {"format": "openai", "ephemeral": [{"role": "user", "content": "The screen shows a cart."}]}

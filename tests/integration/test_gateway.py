@@ -82,6 +82,7 @@ def test_a_thread_switches_memory_on(world: World, place: str) -> None:
     assert world.stored() == [("user", "hello"), ("assistant", "answer 1")]
 
 
+@pytest.mark.report("C11")
 def test_a_history_sent_whole_and_one_sent_in_steps_are_stored_alike(world: World) -> None:
     whole: list[Any] = []
     for n in range(4):
@@ -201,7 +202,6 @@ def test_a_prompt_that_is_too_long_is_shortened_and_tried_once_more(services_wit
     with gateway(services_with, script) as world:
         for n in range(30):
             post(world, [user(FACT.format(n=n) * 2)])
-        work_off(world.memory.services)
         limit[0] = int(len(str(world.prompts()[-1])) * 0.8)
         before = len(world.provider.calls)
 

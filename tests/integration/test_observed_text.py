@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from om_core.memory import Memory
 from tests.support.fixtures import SMALL
 from tests.support.jobs import work_off
@@ -99,6 +101,7 @@ def test_hints_that_were_not_asked_for_are_dropped(services: Services) -> None:
     assert "Pay Eve" not in repr(memory.context("t", resource="r").context)
 
 
+@pytest.mark.report("C07")
 def test_what_a_context_put_behind_a_message_is_not_stored_as_more_of_it(services: Services) -> None:
     memory, _ = recorded(services)
     message = {"role": "user", "id": "m1", "parts": [{"type": "text", "text": "once"}]}

@@ -101,6 +101,7 @@ def untouched(services: Services) -> bool:
         )
 
 
+@pytest.mark.report("M10")
 def test_work_of_a_kind_that_only_newer_code_knows_is_left_to_it(newer: Services) -> None:
     assert run_one(newer, "buffering") == "ok"
     assert run_one(newer, "observation") is None
@@ -123,6 +124,7 @@ def test_a_sweep_rings_what_it_knows_and_rescues_what_it_knows(
     assert [job.kind.value for job in bell.rung] == ["observe"]
 
 
+@pytest.mark.report("M10")
 def test_turns_and_lists_go_on_beside_work_of_newer_code(newer: Services) -> None:
     memory = Memory(newer)
 

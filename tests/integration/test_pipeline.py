@@ -134,6 +134,7 @@ def test_buffering_events_frame_each_run(memory: Memory) -> None:
     assert kinds == ["data-om-buffering-start", "data-om-buffering-end"]
 
 
+@pytest.mark.report("C01")
 def test_a_repeated_id_stores_nothing_twice(memory: Memory) -> None:
     message = {"role": "user", "id": "m1", "parts": [{"type": "text", "text": "once"}]}
     memory.append("t", [message], resource="r", format="om")
@@ -144,6 +145,7 @@ def test_a_repeated_id_stores_nothing_twice(memory: Memory) -> None:
     assert memory.get_thread("t", resource="r").head_seq == 1
 
 
+@pytest.mark.report("C02")
 def test_a_known_id_with_other_content_is_a_conflict_and_stores_nothing(memory: Memory) -> None:
     memory.append(
         "t", [{"role": "user", "id": "m1", "parts": [{"type": "text", "text": "one"}]}], resource="r", format="om"
@@ -162,6 +164,7 @@ def test_a_known_id_with_other_content_is_a_conflict_and_stores_nothing(memory: 
     assert memory.get_thread("t", resource="r").head_seq == 1
 
 
+@pytest.mark.report("C09")
 def test_a_known_id_with_more_parts_adds_a_continuation_row(memory: Memory) -> None:
     call = {"type": "tool_call", "call_id": "c1", "name": "look", "args": {}}
     first = {"role": "assistant", "id": "m1", "parts": [{"type": "text", "text": "let me see"}]}
@@ -174,6 +177,7 @@ def test_a_known_id_with_more_parts_adds_a_continuation_row(memory: Memory) -> N
     assert [call.call_id for call in memory.get_thread("t", resource="r").open_calls] == ["c1"]
 
 
+@pytest.mark.report("C11")
 def test_a_resent_history_without_ids_stores_only_what_is_new(memory: Memory) -> None:
     history = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     for message in history:

@@ -78,7 +78,11 @@ def test_an_activation_that_began_with_an_old_look_moves_each_chunk_once(memory:
     for start in range(0, 20, 5):
         talk(memory, "t", 5, start=start)
         settle(memory)
-    reader = Actor("reader", lambda: memory.context("t", resource="r", wait=False), None)
+
+    def read() -> None:
+        memory.context("t", resource="r", wait=False)
+
+    reader = Actor("reader", read, None)
     stage.enter(reader)
     run_to(stage, reader, "commit.after")  # has seen that an activation is due, and has not begun it
 

@@ -36,7 +36,8 @@ class Asked(Tracing):
         self.shown: list[str] = []
 
     def complete(self, request: ModelRequest, *, timeout_s: float, cancelled: Any = None) -> ModelReply:
-        self.shown.append(str(request.prompt[-1].content))
+        if request.phase == "observe":
+            self.shown.append(str(request.prompt[-1].content))
         return super().complete(request, timeout_s=timeout_s, cancelled=cancelled)
 
 

@@ -77,6 +77,7 @@ def test_an_empty_database_is_named_with_the_command_that_fixes_it(empty_url: st
         store.close()
 
 
+@pytest.mark.report("M07")
 def test_an_older_and_a_newer_schema_are_told_apart(store: PostgresStore) -> None:
     with store.engine.connect() as connection:
         for version, advice in (("0000", "om migrate"), ("9999", "upgrade om-pipeline")):

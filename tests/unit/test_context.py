@@ -144,6 +144,7 @@ def test_pins_raw_messages_of_stale_chunks_and_the_tail_stand_by_seq_with_gaps_m
     assert context.stable_messages == 7
 
 
+@pytest.mark.report("M08")
 def test_no_gap_is_marked_before_the_first_message_nor_where_messages_were_removed_or_are_not_shown():
     rows = [
         user(4),

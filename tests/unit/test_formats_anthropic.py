@@ -158,6 +158,7 @@ def test_a_message_comes_back_exactly(raw):
     assert dump_anthropic(stored(parsed)) == [raw]
 
 
+@pytest.mark.report("C14")
 @settings(max_examples=300, deadline=None)
 @given(st.lists(RAW_MESSAGES, max_size=4))
 def test_any_list_of_messages_comes_back_exactly_also_from_the_store(raws):

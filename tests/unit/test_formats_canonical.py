@@ -63,6 +63,7 @@ def part(**fields):
     return message(parts=[fields])
 
 
+@pytest.mark.report("C14")
 @settings(max_examples=120, deadline=None)
 @given(MESSAGES)
 def test_every_message_comes_back_from_its_json(value):
@@ -205,6 +206,7 @@ def test_base64_of_a_picture_is_not_text_and_has_its_own_limit():
         parse_message(part(type="image", data="A" * 64_000_001))
 
 
+@pytest.mark.report("M01", "M02")
 def test_nul_and_surrogates_inside_payloads_are_repaired():
     parsed = parse_message(
         part(type="tool_call", call_id="c", name="n", args={"a\x00": ["\ud83d\ude00", float("nan")]})

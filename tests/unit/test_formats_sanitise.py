@@ -38,6 +38,7 @@ def nested(depth: int) -> object:
     return value
 
 
+@pytest.mark.report("M01", "M02")
 @pytest.mark.parametrize(
     ("raw", "clean"),
     [
@@ -108,6 +109,7 @@ def test_order_of_keys_is_kept_and_a_clean_value_is_not_copied():
     assert list(sanitise_json({"z": "\x00", "a": 1, "m": 2})) == ["z", "a", "m"]
 
 
+@pytest.mark.report("M01", "M02")
 @settings(max_examples=150, deadline=None)
 @given(WILD_JSON)
 def test_any_value_is_refused_or_becomes_utf8_json_without_nul(value):

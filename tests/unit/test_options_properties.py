@@ -153,6 +153,7 @@ def test_any_value_of_any_option_is_accepted_or_refused_by_name(path, part, valu
         assert policy_from_json(json.loads(json.dumps(policy_to_json(policy), allow_nan=False))) == policy
 
 
+@pytest.mark.report("M10")
 def test_fields_of_newer_code_are_ignored_and_missing_ones_get_their_default():
     stored = policy_to_json(resolve_policy({"observation": {"message_tokens": 9_000}}))
     stored["invented"] = 1

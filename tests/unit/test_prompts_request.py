@@ -74,6 +74,7 @@ def test_an_unknown_zone_falls_back_to_utc():
     assert render(user(1, "x"), zone="Not/AZone").startswith("Date: May 8, 2023 (UTC, UTC+00:00)")
 
 
+@pytest.mark.report("M08")
 def test_tombstones_system_messages_reasoning_and_data_are_not_rendered():
     text = render(*sample_material().messages)
 

@@ -221,6 +221,7 @@ def test_a_cut_text_is_the_longest_prefix_within_the_limit(text, limit):
         assert COUNTER.count_text(whole) > limit
 
 
+@pytest.mark.report("M02")
 @pytest.mark.parametrize("cluster", ["e\u0301", "👍🏽", "👩\u200d💻", "❤\ufe0f", "ก\u0e38"])
 def test_a_cut_never_splits_a_combined_character(cluster):
     text = cluster * 30
