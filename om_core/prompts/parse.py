@@ -93,7 +93,9 @@ def parse_observer(
     truncated = finish_reason == "length"
     text = _cleaned(text)
     sections = _split(text, extra_tags)
-    notes, reason = _notes(text, sections, "observer_v1", default_day, CHUNK_BYTES, source)
+    notes, reason = _notes(
+        _without_values(text, sections, extra_tags), sections, "observer_v1", default_day, CHUNK_BYTES, source
+    )
     if reason is not None:
         return ObserverOutput(outcome="unusable", reason=reason, truncated=truncated)
     return ObserverOutput(
@@ -119,7 +121,9 @@ def parse_reflector(
     truncated = finish_reason == "length"
     text = _cleaned(text)
     sections = _split(text, extra_tags)
-    notes, reason = _notes(text, sections, "reflector_v1", default_day, LOG_BYTES, source)
+    notes, reason = _notes(
+        _without_values(text, sections, extra_tags), sections, "reflector_v1", default_day, LOG_BYTES, source
+    )
     if reason is None and not notes:
         reason = "the answer holds no notes"
     if reason is not None:
@@ -224,6 +228,14 @@ def _hint(sections: Sections, tag: str, *, most: int | None = HINT_CHARS) -> str
 
 def _split(text: str, extra_tags: Collection[str]) -> Sections:
     return split_sections(text, frozenset((*extra_tags, TOGETHER) if extra_tags else ()))
+
+
+def _without_values(text: str, sections: Sections, tags: Collection[str]) -> str:
+    """What is judged of an answer: a value that repeats itself is a bad value, and says nothing of the notes."""
+    if not any(tag in sections.others for tag in (*tags, TOGETHER)):
+        return text
+    others = [body for tag, body in sections.others.items() if tag not in tags and tag != TOGETHER]
+    return "\n".join([sections.observations or "", *others, sections.outside])
 
 
 def _extras(sections: Sections, tags: Collection[str]) -> dict[str, str]:

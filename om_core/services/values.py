@@ -15,6 +15,7 @@ from om_core.domain.working_memory import DEFAULT_TEMPLATE
 from om_core.options.functions import load
 from om_core.options.json_schema import mismatch, resolve_schema
 from om_core.ports import AskedValue
+from om_core.prompts.degenerate import degenerate_reason
 from om_core.prompts.extract import working_memory_instructions
 from om_core.prompts.redact import redact, redact_values
 from om_core.services.extraction_event import ExtractionRequest, call_function
@@ -182,6 +183,8 @@ def judge(spec: ExtractorSpec, value: Json, schema: JsonObject | None, policy: M
     # A change of the document is held against the schema with all the rest of it, when it is merged.
     if schema is not None and not is_working_memory(spec) and (problem := mismatch(value, schema)) is not None:
         return Outcome(slug=spec.slug, error=redact(f"does not fit its schema: {problem}")[:ERROR_CHARS])
+    if isinstance(value, str) and (reason := degenerate_reason(value)) is not None:
+        return Outcome(slug=spec.slug, error=redact(reason)[:ERROR_CHARS])
     size = len(value_text(value).encode())
     if not is_working_memory(spec) and size > policy.limits.extracted_bytes:
         most = policy.limits.extracted_bytes
