@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from om_core.domain.message import File, Image, Role, Text, ToolCall, ToolResult
 from om_core.domain.tags import is_injected
 from om_core.llm.offline_languages import Language, language_of
-from om_core.llm.offline_prose import Said, prose_units
+from om_core.llm.offline_prose import Said, prose_units, short_names
 from om_core.llm.offline_text import estimate_tokens, is_question
 from om_core.llm.offline_tools import call_head, head_unit, line_units, payload_texts
 from om_core.llm.offline_units import Unit, choose, rarity_of, worth
@@ -86,7 +86,7 @@ def read_range(
         zone=zone_of(timezone),
         open_ids=frozenset(call.call_id for call in open_calls),
         count=count,
-        names=frozenset(filter(None, (_label(message).lower() for message in seen if message.message.author))),
+        names=short_names({_label(message) for message in seen if message.message.author}),
         language=language_of("\n".join(_opening_text(message) for message in seen[:_LANGUAGE_MESSAGES])),
     )
     for message in seen:

@@ -13,7 +13,7 @@ from om_core.llm.offline_text import estimate_tokens, is_question, sentences, st
 from om_core.llm.offline_units import Mark, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
 OUTCOME: Final = re.compile(
@@ -68,8 +68,10 @@ _FEW_PAIRS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A text and its circumstances. `answers`: somebody else asked a question just before. `names`: of the speakers.
-    `count` gives tokens.
+    """A text and its circumstances.
+
+    `answers`: somebody else asked a question just before. `names`: of the speakers, also shortened, in lower case.
+    `default`: the language of a text that does not tell. `count`: tokens of a text.
     """
 
     text: str
@@ -169,9 +171,13 @@ def _without_names(sentence: str, names: frozenset[str]) -> str:
 
 
 def _is_name(token: str, names: frozenset[str]) -> bool:
-    """Whether a word is a name of a speaker or the beginning of one, as people shorten them."""
-    bare = token.strip(",.!?…").lower()
-    return len(bare) >= _SHORT_NAME and any(name.startswith(bare) for name in names)
+    return token.strip(",.!?…").lower() in names
+
+
+def short_names(names: Iterable[str]) -> frozenset[str]:
+    """The names in lower case, and as people shorten them: from three letters on."""
+    lower = {name.lower() for name in names}
+    return frozenset(name[:end] for name in lower for end in range(min(_SHORT_NAME, len(name)), len(name) + 1))
 
 
 def weigh(sentence: str, language: Language, *, is_user: bool, dated: bool) -> tuple[float, Mark]:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from om_core.domain.message import Message, Role, Text
 from om_core.transcripts import read
+from om_core.transcripts.locomo import is_sample
+from om_core.transcripts.longmemeval import is_question
 from om_core.transcripts.model import Conversation
 
 _CATEGORIES: Final = frozenset({1, 2, 3, 4})
@@ -77,9 +79,16 @@ def load(folder: Path) -> Iterator[Dialogue]:
         yield from _longmemeval(path)
 
 
-def _locomo(path: Path) -> Iterator[Dialogue]:
+def _items(path: Path) -> list[Any]:
+    """What a file holds, a list or one; other files may lie beside the dialogues."""
     document = json.loads(path.read_text(encoding="utf-8"))
-    samples = document if isinstance(document, list) else [document]
+    return document if isinstance(document, list) else [document]
+
+
+def _locomo(path: Path) -> Iterator[Dialogue]:
+    samples = [item for item in _items(path) if is_sample(item)]
+    if not samples:
+        return
     for sample, conversation in zip(samples, read(path, "locomo").conversations, strict=True):
         asked = [item for item in sample["qa"] if item["category"] in _CATEGORIES and "answer" in item]
         yield Dialogue(
@@ -92,8 +101,9 @@ def _locomo(path: Path) -> Iterator[Dialogue]:
 
 
 def _longmemeval(path: Path) -> Iterator[Dialogue]:
-    document = json.loads(path.read_text(encoding="utf-8"))
-    questions = document if isinstance(document, list) else [document]
+    questions = [item for item in _items(path) if is_question(item)]
+    if not questions:
+        return
     for number, (item, conversation) in enumerate(zip(questions, read(path).conversations, strict=True)):
         gold = frozenset(
             message.id or ""

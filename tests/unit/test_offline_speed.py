@@ -66,6 +66,15 @@ def test_hostile_text_takes_no_longer_than_plain_text(name, form, plain_seconds)
     assert seconds(*form(HOSTILE[name])) < 10 * plain_seconds[form]
 
 
+def test_a_thousand_speakers_take_about_as_long_as_one():
+    text = "abc, def, ghi, jkl, " * 40
+
+    def work(speakers):
+        return min(seconds(*(user(n, text, author=f"speaker {n % speakers}") for n in range(1_000))) for _ in range(2))
+
+    assert work(1_000) < 5 * work(1)
+
+
 def test_twice_the_messages_take_about_twice_the_time():
     def work(turns):
         messages = chat(turns)

@@ -106,6 +106,7 @@ def dialogues(tmp_path_factory):
         for name in ("chat_1", "answer_7")
     ]
     asked = {"question": "Where?", "question_date": "2023/05/09", "answer": "Target", "sessions": chats}
+    (folder / "locomo" / "other.json").write_text('{"notes": ["no dialogue"]}')
     (folder / "longmemeval").mkdir()
     (folder / "longmemeval" / "shop.json").write_text(json.dumps(asked))
     return list(load(folder))
