@@ -10,11 +10,27 @@ import httpx
 from fastapi import FastAPI
 
 from api import errors, gateway
+from api.access import KeyUses
 from api.dashboard import login, static_files
 from api.dashboard import router as dashboard
 from api.deps import ApiState
 from api.guards import RequestGuard
-from api.routes import contexts, events, health, jobs, messages, notes, threads, tools, webhooks, work, working_memory
+from api.rates import Rates
+from api.routes import (
+    contexts,
+    events,
+    health,
+    jobs,
+    keys,
+    messages,
+    notes,
+    threads,
+    tools,
+    usage,
+    webhooks,
+    work,
+    working_memory,
+)
 from api.schemas.answers import Problem
 from om_core.domain.errors import SetupError
 from om_core.scrape import scrape_registry
@@ -37,6 +53,8 @@ ROUTERS: Final = (
     tools.router,
     work.router,
     jobs.router,
+    keys.router,
+    usage.router,
     health.router,
 )
 DESCRIPTION: Final = (
@@ -46,7 +64,12 @@ DESCRIPTION: Final = (
 
 
 def create_app(
-    services: Services, *, auth: str, model_api_base: str | None = None, flower_port: int | None = None
+    services: Services,
+    *,
+    auth: str,
+    model_api_base: str | None = None,
+    flower_port: int | None = None,
+    rates: Rates | None = None,
 ) -> FastAPI:
     """The application over services that the caller built and closes.
 
@@ -55,6 +78,7 @@ def create_app(
         auth: `keys`, or `off` (the caller makes sure that only loopback addresses are served:
             `om_core.config.check_auth_binding`).
         model_api_base: the OpenAI-compatible server that `openai/NAME` means to the gateways, if not OpenAI's own.
+        rates: how often a key may be used; None: without a limit.
         flower_port: where Flower runs on the same host, for a link in the dashboard.
 
     Raises:
@@ -65,6 +89,7 @@ def create_app(
         raise SetupError(msg)
     http = httpx.AsyncClient()
     waiter, feed = JobWaiter(services.store), EventFeed(services.store)
+    limits = rates or Rates(None, per_s=0, burst=1, clock=services.clock)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -73,6 +98,7 @@ def create_app(
         await http.aclose()
         feed.close()
         waiter.close()
+        limits.close()
 
     app = FastAPI(
         title="Observational Memory",
@@ -88,11 +114,13 @@ def create_app(
         waiter=waiter,
         feed=feed,
         auth=auth,
+        rates=limits,
+        key_uses=KeyUses(services),
         http=http,
         model_api_base=model_api_base,
         flower_port=flower_port,
     )
-    app.add_middleware(RequestGuard)
+    app.add_middleware(RequestGuard, local_only=auth == "off")
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -6,18 +6,18 @@ A `/v1` request is authenticated, and its query parameters are checked, before i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.errors import FieldError, ForbiddenError, InvalidRequestError, UnauthorizedError
+from api.access import Access, check_path, check_right, find_access, memory_of
+from api.errors import FieldError, InvalidRequestError
+from api.rights import right_of
 from om_core.domain.errors import InvalidInputError
 from om_core.memory import Memory
-from om_core.services.keys import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from fastapi.dependencies.models import Dependant
     from starlette.responses import Response
 
+    from api.access import KeyUses
+    from api.rates import Rates
     from om_core.services.deps import Services
     from om_core.services.feed import EventFeed
     from om_core.services.waiting import JobWaiter
-
-DEFAULT_TENANT: Final = "default"
-KEY_PREFIX: Final = "om_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +41,8 @@ class ApiState:
     waiter: JobWaiter
     feed: EventFeed
     auth: str
+    rates: Rates
+    key_uses: KeyUses
     http: httpx.AsyncClient
     """For calls to providers in their own form; closed with the application."""
     model_api_base: str | None = None
@@ -63,9 +64,8 @@ bearer = HTTPBearer(auto_error=False, scheme_name="key", description="`Authoriza
 async def get_memory(
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)] = None
 ) -> Memory:
-    """Memory of the tenant that `KeyedRoute` found. The bearer scheme is named here for the OpenAPI document only."""
-    state = state_of(request)
-    return Memory(state.services, request.state.tenant, waiter=state.waiter)
+    """Memory as far as the key reaches. The bearer scheme is named here for the OpenAPI document only."""
+    return memory_of(state_of(request), request.state.access)
 
 
 async def get_waiter(request: Request) -> JobWaiter:
@@ -73,27 +73,6 @@ async def get_waiter(request: Request) -> JobWaiter:
 
 
 MemoryDep = Annotated[Memory, Depends(get_memory)]
-
-
-async def find_tenant(request: Request) -> str:
-    """The tenant of a request: the only one with OM_AUTH=off, else the key's.
-
-    Raises:
-        UnauthorizedError: no key, or one that is not known. ForbiddenError: a key with limits that are not enforced.
-    """
-    state = state_of(request)
-    if state.auth == "off":
-        return DEFAULT_TENANT
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not key.strip().startswith(KEY_PREFIX):
-        raise UnauthorizedError("send a key: Authorization: Bearer om_… (make one with `om keys create`)")
-    found = await run_in_threadpool(state.services.store.system.key, digest(key.strip()))
-    if found is None:
-        raise UnauthorizedError("the key is not known, was revoked or has expired")
-    if found.resource_id or found.thread or found.read_only:
-        # Better refused than served beyond its limits.
-        raise ForbiddenError("keys narrowed to a resource, a thread or to reading are not served by this version")
-    return found.tenant_id
 
 
 class StrictRoute(APIRoute):
@@ -115,11 +94,17 @@ class StrictRoute(APIRoute):
 
 
 class KeyedRoute(StrictRoute):
-    """A strict route that first finds out whose request it is."""
+    """A strict route that first finds out whose request it is, and whether it may."""
 
     async def admit(self, request: Request) -> None:
-        """Set `request.state.tenant`, or raise as `find_tenant`."""
-        request.state.tenant = await find_tenant(request)
+        """Set `request.state.access`, or raise as `find_access`, `check_right` and `check_path`."""
+        access = request.state.access = await self.identify(request)
+        check_right(access, right_of(request.method, self.path))
+        check_path(access, request)
+
+    async def identify(self, request: Request) -> Access:
+        """Whose request it is."""
+        return await find_access(request, state_of(request))
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,9 +16,11 @@ from sqlalchemy import exc as sa_exc
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from api.requests import HEADER, request_id
 from om_core.domain.errors import (
     AmbiguousThreadError,
     ConflictError,
+    ForbiddenError,
     GiveUpError,
     InvalidInputError,
     LostRaceError,
@@ -42,7 +45,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
 """Pause asked for when the database is away and nothing better is known."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 401, 403, 404, 409
-NOT_ALLOWED, TOO_LARGE, UNPROCESSABLE, INTERNAL, UNAVAILABLE = 405, 413, 422, 500, 503
+NOT_ALLOWED, TOO_LARGE, UNPROCESSABLE, TOO_MANY, INTERNAL, UNAVAILABLE = 405, 413, 422, 429, 500, 503
 
 
 class UnauthorizedError(OmError):
@@ -51,10 +54,10 @@ class UnauthorizedError(OmError):
     code = "unauthorized"
 
 
-class ForbiddenError(OmError):
-    """A known key that may not do this."""
+class TooManyRequestsError(RetryLaterError):
+    """A key is used more often than it may be; again after `after_s`."""
 
-    code = "forbidden"
+    code = "rate_limited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ STATUS_OF: Final[Mapping[type[OmError], int]] = {
     AmbiguousThreadError: CONFLICT,
     ConflictError: CONFLICT,
     LostRaceError: CONFLICT,
+    TooManyRequestsError: TOO_MANY,
     RetryLaterError: UNAVAILABLE,
     SetupError: UNAVAILABLE,
     OmError: INTERNAL,
@@ -116,6 +120,7 @@ TITLES: Final[Mapping[str, str]] = {
     "not_found": "Not found",
     "not_ready": "The service is not ready",
     "payload_too_large": "The request body is too large",
+    "rate_limited": "Too many requests with this key",
     "retry_later": "Try again later",
     "schema_version": "The database schema has another version",
     "setup": "The installation is not complete",
@@ -157,22 +162,30 @@ def problem(
         "code": code,
         **(more or {}),
     }
+    known = dict(headers or {})
+    if named := request_id.get():
+        body["request_id"] = known[HEADER] = named
     found = [error.to_json() for error in errors]
     if found:
         body["errors"] = found
     # ASCII: a detail may quote input that UTF-8 cannot hold (lone surrogates).
-    return Response(json.dumps(body), status_code=status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+    return Response(json.dumps(body), status_code=status, headers=known, media_type=MEDIA_TYPE)
 
 
 def om_problem(error: OmError) -> Response:
     """The response for one of our own errors."""
     status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
-    headers: dict[str, str] = {}
+    headers = retry_after(error)
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, RetryLaterError):
-        headers["Retry-After"] = str(max(1, round(error.after_s or RETRY_AFTER_S)))
     return problem(status, error.code, str(error), errors=_field_errors(error), headers=headers)
+
+
+def retry_after(error: OmError) -> dict[str, str]:
+    """The header that says when to try again, in whole seconds, where the error knows."""
+    if not isinstance(error, RetryLaterError):
+        return {}
+    return {"Retry-After": str(max(1, math.ceil(error.after_s or RETRY_AFTER_S)))}
 
 
 def _field_errors(error: OmError) -> Iterable[FieldError]:

@@ -1,14 +1,19 @@
-"""What is refused before routing: too large bodies, and paths whose percent-encoding hides a slash or is no UTF-8."""
+"""What is done before routing: each request is named, and refused if its body is too large, if its path's encoding
+hides a slash or is no UTF-8, or (where no key is asked for) if it comes from elsewhere.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
-from starlette.datastructures import Headers
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 
-from api.errors import TOO_LARGE, UNPROCESSABLE, FieldError, problem
+from api.errors import FORBIDDEN, TOO_LARGE, UNPROCESSABLE, FieldError, problem
+from api.requests import HEADER, id_for, request_id
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,22 +25,40 @@ _DRAIN_BYTES: Final = 64_000_000
 
 
 class RequestGuard:
-    """ASGI middleware; limits the body and checks the path of every request."""
+    """ASGI middleware: names each request, limits its body, checks its path, and where no key is asked for, its origin.
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    Args:
+        app: what answers the requests.
+        local_only: whether only this machine may ask, and of its web pages only our own (OM_AUTH=off).
+        max_body_bytes: size of a request body.
+    """
+
+    def __init__(self, app: ASGIApp, *, local_only: bool, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self.app = app
+        self.local_only = local_only
         self.max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        headers = Headers(scope=scope)
+        named = id_for(headers.get(HEADER))
+        request_id.set(named)
+        structlog.contextvars.bind_contextvars(request=named)
+        await self._admit(scope, headers, receive, _signed(send, named))
+
+    async def _admit(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        foreign = foreign_origin(scope["method"], headers) if self.local_only else None
+        if foreign is not None:
+            await problem(FORBIDDEN, "forbidden", foreign)(scope, receive, send)
+            return
         refused = _wrong_path(scope)
         if refused is not None:
             answer = problem(UNPROCESSABLE, "invalid_input", refused, errors=[FieldError("", refused, "path")])
             await answer(scope, receive, send)
             return
-        declared = Headers(scope=scope).get("content-length", "")
+        declared = headers.get("content-length", "")
         if declared.isascii() and declared.isdigit() and int(declared[:20]) > self.max_body_bytes:
             await _drain(receive)
             await problem(TOO_LARGE, "payload_too_large", self._too_large())(scope, receive, send)
@@ -59,6 +82,52 @@ class RequestGuard:
             return message
 
         return counted
+
+
+def foreign_origin(method: str, headers: Headers) -> str | None:
+    """Why a request to a service without keys does not come from this machine's own programs or our own pages.
+
+    A page from elsewhere can make a browser send requests here: under a name of its own that it points to this
+    machine (then Host is that name), or across sites (then the browser says so in Origin or Sec-Fetch-Site).
+    """
+    host = headers.get("host", "")
+    name = _name_in(host)
+    if not (_is_loopback(name) or name == "localhost" or name.endswith(".localhost")):
+        return f"without keys only this machine is served, by the name localhost or 127.0.0.1, not {host[:256]!r}"
+    if method in {"GET", "HEAD", "OPTIONS"}:
+        return None
+    origin = headers.get("origin")
+    own = origin is None or origin.partition("://")[2] == host
+    if own and headers.get("sec-fetch-site", "none") in {"same-origin", "none"}:
+        return None
+    return "without keys no web page from elsewhere may change anything; set OM_AUTH=keys to call this from other sites"
+
+
+def _name_in(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _signed(send: Send, named: str) -> Send:
+    """`send` that puts the request's id on the answer."""
+
+    async def signed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers[HEADER] = named
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+        await send(message)
+
+    return signed
 
 
 async def _drain(receive: Receive) -> None:

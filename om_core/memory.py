@@ -9,11 +9,14 @@ turn.step([reply])
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from om_core.domain.job import JobKind
+from om_core.domain.reach import EVERYTHING, Reach
 from om_core.formats.fields import check_id
 from om_core.memory_documents import WorkingMemoryMethods
+from om_core.memory_usage import UsageMethods
 from om_core.ports import Page
 from om_core.services import context as contexts
 from om_core.services import ingest, manual, views
@@ -38,7 +41,7 @@ FLUSH_WAIT_S = 120.0
 """Seconds that `flush` waits unless told otherwise."""
 
 
-class Memory(WorkingMemoryMethods):
+class Memory(WorkingMemoryMethods, UsageMethods):
     """Long memory of one tenant. Thread-safe; make one per process and `for_tenant` for others."""
 
     def __init__(
@@ -48,9 +51,11 @@ class Memory(WorkingMemoryMethods):
         *,
         waiter: JobWaiter | None = None,
         on_close: Sequence[Callable[[], None]] = (),
+        reach: Reach = EVERYTHING,
     ) -> None:
         self.services = services
         self.tenant = tenant
+        self.reach = reach
         self._waiter = waiter or JobWaiter(services.store)
         self._on_close = tuple(on_close)
 
@@ -82,6 +87,13 @@ class Memory(WorkingMemoryMethods):
     def for_tenant(self, tenant: str) -> Memory:
         """The same servers for another tenant; closing it closes nothing."""
         return Memory(self.services, tenant, waiter=self._waiter)
+
+    def within(self, reach: Reach) -> Memory:
+        """The same memory for a caller who reaches less: what is beyond is not found, and a reader cannot write."""
+        if reach == EVERYTHING:
+            return self
+        services = replace(self.services, store=self.services.store.within(reach))
+        return Memory(services, self.tenant, waiter=self._waiter, reach=reach)
 
     def close(self) -> None:
         """Stop what `open` started."""
@@ -180,14 +192,19 @@ class Memory(WorkingMemoryMethods):
 
         Options: `model`, `max_tokens`, `read_only`, `ephemeral` (canonical messages), `now`, `wait`.
         """
-        request = contexts.ContextRequest(thread=thread, resource=resource, **options)
+        request = self._context_request(thread, resource, options)
         return ContextResult(contexts.get_context(self.services, self._waiter, self.tenant, request))
 
     async def context_async(self, thread: str, *, resource: str | None = None, **options: Any) -> ContextResult:
         """`context` for an event loop."""
-        request = contexts.ContextRequest(thread=thread, resource=resource, **options)
+        request = self._context_request(thread, resource, options)
         found = await contexts.get_context_async(self.services, self._waiter, self.tenant, request)
         return ContextResult(found)
+
+    def _context_request(self, thread: str, resource: str | None, options: dict[str, Any]) -> contexts.ContextRequest:
+        """A reader's contexts are read-only, whatever is asked for."""
+        read_only = {"read_only": True} if self.reach.read_only else {}
+        return contexts.ContextRequest(thread=thread, resource=resource, **{**options, **read_only})
 
     # Looking
 

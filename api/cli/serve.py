@@ -23,6 +23,7 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
     from api.app import create_app
     from api.cli.connect import joined
     from api.cli.ports import check_free
+    from api.rates import Rates
     from api.server import ApiServer
     from om_core.bootstrap import build_services, find_dispatcher
     from om_core.config import check_auth_binding
@@ -44,6 +45,9 @@ def serve(settings: Settings, *, host: str | None = None, port: int | None = Non
                 auth=settings.auth,
                 model_api_base=settings.model_api_base,
                 flower_port=settings.flower_port,
+                rates=Rates(
+                    located.redis_url, per_s=settings.rate_limit, burst=settings.rate_burst, clock=services.clock
+                ),
             )
             config = uvicorn.Config(
                 app,

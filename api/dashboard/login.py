@@ -39,7 +39,7 @@ async def check(request: Request) -> Response:
     session = await run_in_threadpool(resume, store, cookie, now) if cookie else None
     if cookie is None or session is None or session.found is None:
         return page(request, "login.html", code=401, next=where, wrong=WRONG)
-    if session.found.resource_id or session.found.thread:
+    if session.found.reach.narrowed:
         return page(request, "login.html", code=403, next=where, wrong=NARROW)
     answer = RedirectResponse(where, status_code=303)
     answer.set_cookie(

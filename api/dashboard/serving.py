@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote
@@ -13,17 +14,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from api import access
 from api.dashboard.session import COOKIE, Session, resume, without_key
-from api.deps import DEFAULT_TENANT, state_of
-from api.errors import STATUS_OF, TITLES, ForbiddenError
-from om_core.domain.errors import OmError
-from om_core.memory import Memory
+from api.deps import state_of
+from api.errors import STATUS_OF, TITLES
+from om_core.domain.errors import ForbiddenError, OmError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from datetime import datetime
 
     from jinja2.runtime import Context
+
+    from om_core.memory import Memory
 
 HEADERS: Final = {
     # Nothing from elsewhere, nothing inline: text of a conversation can run nothing, even if escaping failed.
@@ -100,8 +103,7 @@ def page(request: Request, template: str, *, code: int = 200, **values: Any) -> 
 
 def memory_of(request: Request) -> Memory:
     """Memory of the viewer's tenant."""
-    state = state_of(request)
-    return Memory(state.services, request.state.tenant, waiter=state.waiter)
+    return access.memory_of(state_of(request), request.state.access)
 
 
 class PageRoute(APIRoute):
@@ -115,7 +117,7 @@ class PageRoute(APIRoute):
             if session is None:
                 return RedirectResponse(f"/login?next={quote(_where(request), safe='')}", status_code=303)
             request.state.om_session = session
-            request.state.tenant = session.found.tenant_id if session.found else DEFAULT_TENANT
+            request.state.access = session.access
             try:
                 return await handle(request)
             except OmError as error:
@@ -131,7 +133,9 @@ def _session(request: Request) -> Session | None:
     if state.auth == "off":
         return without_key()
     cookie = request.cookies.get(COOKIE)
-    return resume(state.services.store, cookie, state.services.clock.now()) if cookie else None
+    session = resume(state.services.store, cookie, state.services.clock.now()) if cookie else None
+    # Who holds a key can sign a cookie with it, so a narrowed one is refused here too, not only at the login.
+    return None if session is not None and session.access.reach.narrowed else session
 
 
 def _where(request: Request) -> str:
@@ -146,8 +150,10 @@ async def form_of(request: Request) -> dict[str, str]:
     """
     session: Session = request.state.om_session
     given = {name: values[0] for name, values in parse_qs((await request.body()).decode(errors="replace")).items()}
-    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin" or given.get("csrf") != session.csrf:
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin" or not hmac.compare_digest(
+        given.get("csrf", "").encode(), session.csrf.encode()
+    ):
         raise ForbiddenError("the form does not come from this page; open the page again and repeat it")
-    if session.found is not None and session.found.read_only:
+    if session.access.reach.read_only:
         raise ForbiddenError("this key may only read")
     return given

@@ -12,6 +12,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from api.access import DEFAULT_TENANT, Access
 from om_core.services.keys import digest
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class Session:
     found: FoundKey | None
     csrf: str
     """What each form of this session must send back."""
+
+    @property
+    def access(self) -> Access:
+        """Whose memory it shows, and how far it reaches."""
+        if self.found is None:
+            return Access(tenant=DEFAULT_TENANT)
+        return Access(tenant=self.found.tenant_id, reach=self.found.reach)
 
 
 def sign_in(store: Store, key: str, now: datetime) -> str | None:

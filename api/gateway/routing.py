@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import JSONResponse, Response
 
 from api.deps import KeyedRoute
-from api.errors import DATABASE_ERRORS, STATUS_OF, UNAVAILABLE
+from api.errors import DATABASE_ERRORS, STATUS_OF, UNAVAILABLE, UnauthorizedError, retry_after
 from api.gateway.upstream import UpstreamError
 from api.routes.messages import key_ids
 from om_core.domain.errors import InvalidInputError, OmError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
+    from api.access import Access
     from om_core.domain.message import JsonObject
 
 KNOWN_S: Final = 3_600.0
@@ -78,32 +79,40 @@ class GatewayRoute(KeyedRoute):
                 return JSONResponse(body, status_code=error.status, headers=headers)
             except OmError as error:
                 status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
-                return JSONResponse(self.error_body(status, error.code, str(error)), status_code=status)
+                headers = retry_after(error)
+                return JSONResponse(
+                    self.error_body(status, error.code, str(error)), status_code=status, headers=headers
+                )
             except DATABASE_ERRORS:
                 text = "the database does not answer, and this key was not seen within the last hour"
                 return JSONResponse(self.error_body(UNAVAILABLE, "database_unavailable", text), status_code=UNAVAILABLE)
 
         return answered
 
-    async def admit(self, request: Request) -> None:
-        """As every `/v1` route; a key that was admitted lately also without a database."""
+    async def identify(self, request: Request) -> Access:
+        """As every `/v1` route; a key that was good lately also without a database."""
         _accept_x_api_key(request)
         known = _Known.of(request)
         key = hashlib.sha256(request.headers.get("authorization", "").encode()).digest()
         try:
-            await super().admit(request)
+            access = await super().identify(request)
         except DATABASE_ERRORS:
-            if not known.recall(key, request):
+            kept = known.recall(key)
+            if kept is None:
                 raise
-        else:
-            known.remember(key, request)
+            return kept
+        except UnauthorizedError:
+            known.forget(key)  # revoked: also for the next outage
+            raise
+        known.remember(key, access)
+        return access
 
 
 class _Known:
-    """Keys that were admitted lately, with what their requests were allowed."""
+    """Keys that were good lately, with their tenant and reach."""
 
     def __init__(self) -> None:
-        self._keys: OrderedDict[bytes, tuple[float, dict[str, Any]]] = OrderedDict()
+        self._keys: OrderedDict[bytes, tuple[float, Access]] = OrderedDict()
 
     @classmethod
     def of(cls, request: Request) -> _Known:
@@ -113,18 +122,18 @@ class _Known:
         found: _Known = state.om_known_keys
         return found
 
-    def remember(self, key: bytes, request: Request) -> None:
-        self._keys[key] = (time.monotonic(), dict(request.scope["state"]))
+    def remember(self, key: bytes, access: Access) -> None:
+        self._keys[key] = (time.monotonic(), access)
         self._keys.move_to_end(key)
         while len(self._keys) > MOST_KNOWN:
             self._keys.popitem(last=False)
 
-    def recall(self, key: bytes, request: Request) -> bool:
-        seen, allowed = self._keys.get(key, (float("-inf"), {}))
-        if time.monotonic() - seen > KNOWN_S:
-            return False
-        request.scope["state"].update(allowed)
-        return True
+    def forget(self, key: bytes) -> None:
+        self._keys.pop(key, None)
+
+    def recall(self, key: bytes) -> Access | None:
+        seen, access = self._keys.get(key, (float("-inf"), None))
+        return None if time.monotonic() - seen > KNOWN_S else access
 
 
 def _accept_x_api_key(request: Request) -> None:

@@ -14,7 +14,9 @@ from fastapi.sse import format_sse_event
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.deps import MemoryDep, find_tenant, state_of
+from api.access import find_access
+from api.deps import MemoryDep, state_of
+from api.errors import TooManyRequestsError
 from api.routes.replies import v1_router
 from api.schemas.fields import ResourceQuery, ThreadPath
 from om_core.domain.errors import OmError
@@ -158,7 +160,9 @@ async def _woken(news: asyncio.Event) -> bool:
 async def _still_admitted(request: Request) -> bool:
     """Whether the key still opens this stream: it may have expired or been revoked meanwhile."""
     try:
-        await find_tenant(request)
+        await find_access(request, state_of(request))
+    except TooManyRequestsError:
+        return True
     except OmError:
         return False
     return True

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 PROBLEM_SCHEMA: Final = "#/components/schemas/Problem"
 _MEANING: Final = {
+    400: "The body cannot be read",
     401: "A key is needed",
+    403: "The key may not do this",
     404: "No such thing",
     409: "It contradicts what is stored, or several resources have this thread",
     413: "The body is too large",
     422: "A field or parameter is wrong",
+    429: "Too many requests with this key; the header Retry-After says when to go on",
     503: "A server the service needs is away",
 }
 
@@ -34,7 +37,12 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def v1_router(tag: str) -> APIRouter:
     """A router for authenticated routes with strict parameters."""
-    return APIRouter(prefix="/v1", tags=[tag], route_class=KeyedRoute, responses=problems(401, 404, 409, 413, 422, 503))
+    return APIRouter(
+        prefix="/v1",
+        tags=[tag],
+        route_class=KeyedRoute,
+        responses=problems(400, 401, 403, 404, 409, 413, 422, 429, 503),
+    )
 
 
 def page_json(page: Page[Any], view: Callable[[Any], Any] | None = None) -> JSONResponse:

@@ -33,6 +33,7 @@ class Problem(Answer):
     status: int
     detail: str
     code: str = Field(description="Stable, for programs.")
+    request_id: str = Field(description="Also in the header X-Request-Id and in the service's log.")
     errors: list[FieldProblem] | None = None
 
 
@@ -315,3 +316,34 @@ class Deleted(Answer):
     """It is gone."""
 
     deleted: Literal[True]
+
+
+class Key(Answer):
+    """A key; the key itself is nowhere stored."""
+
+    id: int
+    prefix: str = Field(description="Its first characters, to recognise it by.")
+    name: str
+    resource_id: str | None = Field(description="Narrowed to this resource; null: the whole tenant.")
+    thread: str | None = Field(description="Narrowed to this thread of the resource.")
+    read_only: bool
+    state: Literal["active", "expired", "revoked"]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None = Field(description="To the minute.")
+
+
+class NewKey(Key):
+    """A key that was made now."""
+
+    key: str = Field(description="The whole key. It cannot be shown again.")
+
+
+class UsageItem(Answer):
+    """Sums of model calls, with a field for each thing they are summed by (`day`, `resource`, `thread`, …)."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float

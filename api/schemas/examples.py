@@ -93,3 +93,10 @@ WEBHOOK: Final[Examples] = {
         {"url": "https://example.com/om-events", "types": ["data-om-activation"], "resource_id": "user-123"},
     ),
 }
+KEY: Final[Examples] = {
+    "service": _example("A key of the whole tenant, for 90 days", {"name": "my service", "days": 90}),
+    "narrow": _example(
+        "A key that may read one conversation",
+        {"name": "viewer", "resource_id": "user-123", "thread": "conversation-123", "read_only": True},
+    ),
+}

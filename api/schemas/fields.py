@@ -65,6 +65,7 @@ Tokens = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 ThreadPath = Annotated[Id, Path(description="The caller's own id of the thread.", examples=["conversation-123"])]
 ResourcePath = Annotated[Id, Path(description="The caller's own id of the resource.", examples=["user-123"])]
 JobPath = Annotated[int, Path(description="Id of the job.", ge=1, le=MAX_SEQ, examples=[1])]
+KeyPath = Annotated[int, Path(description="Id of the key.", ge=1, le=MAX_SEQ, examples=[1])]
 ResourceQuery = Annotated[
     Id | None,
     Query(alias="resource_id", description="Whose thread; may be left out while only one resource has this thread id."),

@@ -85,6 +85,18 @@ class WorkingMemoryChangeBody(Strict):
     memory: CleanText | CleanObject = Field(description="Text replaces the document, an object is merged into it.")
 
 
+class KeyBody(Strict):
+    """A new key."""
+
+    name: Annotated[CleanText, Field(min_length=1, max_length=100)] = Field(description="To recognise it by.")
+    resource_id: Id | None = Field(None, description="Only for this resource.")
+    thread: Id | None = Field(None, description="Only for this thread of the resource.")
+    read_only: bool = False
+    days: Annotated[float, Field(gt=0, le=36_500, allow_inf_nan=False)] | None = Field(
+        None, description="Until it expires; absent: never."
+    )
+
+
 class WaitBody(Strict):
     """Body of work asked for by hand."""
 

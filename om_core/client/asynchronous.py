@@ -14,6 +14,7 @@ from om_core.client.turn import AsyncClientTurn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from datetime import date
 
     from om_core.client.calls import Call
     from om_core.domain.message import JsonObject, Message
@@ -251,3 +252,28 @@ class AsyncMemoryClient:
     async def cancel_job(self, job_id: int) -> JsonObject:
         """Cancel a live job. Raises ConflictError."""
         return await self._ask(calls.post(f"/v1/jobs/{job_id}/cancel"))
+
+    async def usage(
+        self,
+        *,
+        by: Sequence[str] = ("day", "kind", "model"),
+        resource: str | None = None,
+        thread: str | None = None,
+        first_day: date | None = None,
+        last_day: date | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JsonObject:
+        """A page of what model calls took, summed by day, resource, thread, kind or model; days are UTC."""
+        return await self._ask(
+            calls.get(
+                "/v1/usage",
+                by=",".join(by) or "none",
+                resource_id=resource,
+                thread=thread,
+                first_day=first_day,
+                last_day=last_day,
+                cursor=cursor,
+                limit=limit,
+            )
+        )

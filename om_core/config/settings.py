@@ -41,6 +41,8 @@ _LEVEL: Final = Rule("debug, info, warning, error or critical")
 _FORMAT: Final = Rule("json or console")
 _FOLDER: Final = Rule("a folder")
 _HOST: Final = Rule("an address or host name to listen on", {"pattern": r"^[^\s\x00-\x1f\x7f]{1,256}$"})
+_RATE: Final = Rule("requests per second from 0 (no limit) to 100000", {"ge": 0, "le": 100_000})
+_BURST: Final = Rule("a whole number of requests from 1 to 100000", {"ge": 1, "le": 100_000})
 _LOGIN: Final = Rule("user:password")
 _DAYS: Final = Rule("a whole number of days from 1 to 3650", {"ge": 1, "le": 3650})
 _YES_NO: Final = Rule("true or false")
@@ -76,6 +78,10 @@ class Settings:
     """Embedded servers, their data, and reports."""
     api_host: Annotated[str, _HOST] = "127.0.0.1"
     api_port: Annotated[int, _PORT] = 8080
+    rate_limit: Annotated[float, _RATE] = 100.0
+    """Requests per second of one API key, counted in Redis; without Redis nothing is limited."""
+    rate_burst: Annotated[int, _BURST] = 200
+    """Requests of one API key that may come at once after a pause."""
     flower_port: Annotated[int, _PORT] = 5555
     flower_basic_auth: Annotated[Secret | None, _LOGIN] = None
     pool_size: Annotated[int, _POOL] = 16

@@ -42,6 +42,12 @@ class NotFoundError(OmError, LookupError):
     code = "not_found"
 
 
+class ForbiddenError(OmError):
+    """This caller may not do that, whatever it names: a key that may only read, or that is narrowed."""
+
+    code = "forbidden"
+
+
 class AmbiguousThreadError(OmError):
     """Several resources of this tenant use the same thread id; name the resource."""
 

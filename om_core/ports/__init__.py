@@ -42,6 +42,9 @@ from om_core.ports.records import (
     QueueGauge,
     SystemGauges,
     TailRow,
+    UsageBy,
+    UsageQuery,
+    UsageRow,
     WorkerRow,
 )
 from om_core.ports.storage import Store, SystemStore, Transaction
@@ -86,6 +89,9 @@ __all__ = [
     "TextTokenizer",
     "TokenCounter",
     "Transaction",
+    "UsageBy",
+    "UsageQuery",
+    "UsageRow",
     "WorkerRow",
     "total_usage",
 ]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import date, datetime
 
     from om_core.domain.chunk import ChunkKind, Hints, Reflection, ReflectionState
     from om_core.domain.extraction import Extraction
     from om_core.domain.job import Job, JobKind, JobState, Queue
     from om_core.domain.message import JsonObject, Message
     from om_core.domain.policy import Scope
+    from om_core.domain.reach import Reach
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
     from om_core.domain.working_memory import WorkingMemory
 
@@ -283,19 +284,49 @@ class KeyRow:
     id: int
     prefix: str
     name: str
+    reach: Reach
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None
+    """To the minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
     """Whose key was presented, and what it is narrowed to."""
 
+    id: int
     tenant_id: str
-    resource_id: str | None
-    thread: str | None
-    read_only: bool
+    reach: Reach
+
+
+UsageBy: TypeAlias = Literal["day", "resource", "thread", "kind", "model"]
+"""What usage is summed by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageQuery:
+    """Which usage, and by what it is summed; days are UTC, the last included."""
+
+    by: tuple[UsageBy, ...]
+    resource: str | None = None
+    thread_id: int | None = None
+    first_day: date | None = None
+    last_day: date | None = None
+    cursor: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """Sums of model calls. `group` has a value per name in `by`; a deleted thread is None."""
+
+    group: dict[str, str | None]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from om_core.domain.job import Job, JobKind, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.policy import JobPolicy
+    from om_core.domain.reach import Reach
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
     from om_core.ports.kept import Extractions, Reflections, WorkingMemories
+    from om_core.ports.keys import Keys
     from om_core.ports.records import (
         BreakerRow,
         BudgetRow,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
         FinishedJob,
         FoundKey,
         Kept,
-        KeyRow,
         LockedThread,
         NewChunk,
         NewEvent,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         NewThread,
         Page,
         SystemGauges,
+        UsageQuery,
+        UsageRow,
         WorkerRow,
     )
     from om_core.ports.webhooks import Webhooks
@@ -223,17 +226,6 @@ class Events(Protocol):
         """An id that every event settled by now is before, and every later one after."""
 
 
-class Keys(Protocol):
-    """API keys of a tenant."""
-
-    def add(self, *, prefix: str, digest: bytes, name: str, expires_at: datetime | None) -> KeyRow: ...
-
-    def all(self) -> tuple[KeyRow, ...]: ...
-
-    def revoke(self, key_id: int) -> KeyRow | None:
-        """The key after it; None when the tenant has no such key."""
-
-
 class Transaction(Protocol):
     """A transaction of one tenant; commits at the end of its `with` block, rolls back on any exception."""
 
@@ -280,6 +272,13 @@ class Transaction(Protocol):
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         """Add to the day's usage."""
+
+    def usage(self, query: UsageQuery) -> Page[UsageRow]:
+        """What model calls took, summed; ordered by what it is summed by.
+
+        Raises:
+            InvalidInputError: the cursor is of another list.
+        """
 
     def budgets(
         self, thread: ThreadState, kind: JobKind, models: tuple[str, ...], limits: ClaimLimits
@@ -375,6 +374,11 @@ class Store(Protocol):
 
     @property
     def system(self) -> SystemStore: ...
+
+    def within(self, reach: Reach) -> Store:
+        """The same database for a caller who reaches less: other threads, jobs, events and documents are not found, and
+        a reader's `transaction` raises ForbiddenError.
+        """
 
     def transaction(self, tenant_id: str) -> AbstractContextManager[Transaction]:
         """Read and write as this tenant."""

@@ -9,13 +9,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.errors import InvalidInputError, NotFoundError
+from om_core.domain.reach import EVERYTHING, Reach
+from om_core.formats.fields import check_id
 from om_core.services.deps import optional_iso
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from om_core.domain.message import JsonObject
-    from om_core.ports import KeyRow
+    from om_core.ports import KeyRow, Page
     from om_core.services.deps import Services
 
 PREFIX: Final = "om_live_"
@@ -37,28 +39,45 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def create_key(services: Services, tenant: str, *, name: str, days: float | None = None) -> CreatedKey:
-    """Make a key of a tenant, with an expiry in days or without one.
+def create_key(
+    services: Services, tenant: str, *, name: str, days: float | None = None, reach: Reach = EVERYTHING
+) -> CreatedKey:
+    """Make a key of a tenant, with an expiry in days or without one, for everything or narrowed.
 
     Raises:
-        InvalidInputError: the name is empty or too long, or the days are not more than 0.
+        InvalidInputError: the name is empty or too long, the days are not more than 0, an id is wrong, or a thread is
+            named without its resource.
     """
     if not 1 <= len(name.strip()) <= NAME_LENGTH:
         raise InvalidInputError(f"1 to {NAME_LENGTH} characters, to recognise the key by", path="name")
     if days is not None and not 0 < days <= 36_500:
         raise InvalidInputError(f"{days:g} is not a number of days from above 0 to 36500", path="days")
+    _check_reach(reach)
     shown = secrets.token_hex(4)
     key = f"{PREFIX}{shown}_{secrets.token_urlsafe(SECRET_BYTES)}"
     with services.store.transaction(tenant) as tx:
         expires = None if days is None else tx.now() + timedelta(days=days)
-        row = tx.keys.add(prefix=f"{PREFIX}{shown}", digest=digest(key), name=name.strip(), expires_at=expires)
+        row = tx.keys.add(
+            prefix=f"{PREFIX}{shown}", digest=digest(key), name=name.strip(), reach=reach, expires_at=expires
+        )
     return CreatedKey(row=row, secret=key)
 
 
-def list_keys(services: Services, tenant: str) -> tuple[KeyRow, ...]:
-    """Every key of a tenant, newest first, also revoked and expired ones."""
+def _check_reach(reach: Reach) -> None:
+    if reach.resource is not None:
+        check_id(reach.resource, "resource_id")
+    if reach.thread is not None:
+        check_id(reach.thread, "thread")
+        if reach.resource is None:
+            raise InvalidInputError(
+                "name the thread's resource too: two resources may have this id", path="resource_id"
+            )
+
+
+def list_keys(services: Services, tenant: str, *, cursor: str | None = None, limit: int = 50) -> Page[KeyRow]:
+    """Keys of a tenant, newest first, also revoked and expired ones."""
     with services.store.reading(tenant) as tx:
-        return tx.keys.all()
+        return tx.keys.page(cursor=cursor, limit=limit)
 
 
 def revoke_key(services: Services, tenant: str, key_id: int) -> KeyRow:
@@ -81,8 +100,12 @@ def key_view(row: KeyRow, now: datetime) -> JsonObject:
         "id": row.id,
         "prefix": row.prefix,
         "name": row.name,
+        "resource_id": row.reach.resource,
+        "thread": row.reach.thread,
+        "read_only": row.reach.read_only,
         "state": "revoked" if row.revoked_at else "expired" if expired else "active",
         "created_at": optional_iso(row.created_at),
         "expires_at": optional_iso(row.expires_at),
         "revoked_at": optional_iso(row.revoked_at),
+        "last_used_at": optional_iso(row.last_used_at),
     }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
     from om_core.domain.thread import ThreadState
+    from om_core.ports import UsageRow
     from om_core.services.ingest import StepResult
 
 
@@ -145,4 +146,15 @@ def reflection_view(reflection: Reflection) -> JsonObject:
         "cost": reflection.cost_usd,
         "created_at": optional_iso(reflection.created_at),
         "activated_at": optional_iso(reflection.activated_at),
+    }
+
+
+def usage_view(row: UsageRow) -> JsonObject:
+    """Sums of model calls, with what they are summed by."""
+    return {
+        **row.group,
+        "calls": row.calls,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "cost_usd": round(row.cost_usd, 8),
     }

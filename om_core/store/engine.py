@@ -6,6 +6,7 @@ cost one round trip together (they would cost three through the driver's own tra
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from om_core.config.urls import normalise_database_url
-from om_core.domain.errors import SetupError
+from om_core.domain.errors import ForbiddenError, SetupError
+from om_core.domain.reach import EVERYTHING
 from om_core.store.chunks import ChunkRows
 from om_core.store.claims import read_budgets
 from om_core.store.events import EventRows
@@ -28,7 +30,7 @@ from om_core.store.retention import prune_events, prune_jobs
 from om_core.store.session import Session
 from om_core.store.system import SystemRows
 from om_core.store.threads import ThreadRows
-from om_core.store.usage import book_usage
+from om_core.store.usage import book_usage, usage_page
 from om_core.store.webhooks import WebhookRows
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
 
     from om_core.domain.errors import DatabaseOutageError
     from om_core.domain.job import JobKind
+    from om_core.domain.reach import Reach
     from om_core.domain.thread import MemoryState, ThreadState
-    from om_core.ports import BudgetRow, ClaimLimits, FinishedJob, Kept
+    from om_core.ports import BudgetRow, ClaimLimits, FinishedJob, Kept, Page, UsageQuery, UsageRow
 
 APP_ROLE = "om_app"
 SYSTEM_ROLE = "om_system"
@@ -72,6 +75,9 @@ class PostgresTransaction:
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         book_usage(self._session, thread, kind, model, result)
 
+    def usage(self, query: UsageQuery) -> Page[UsageRow]:
+        return usage_page(self._session, query)
+
     def budgets(
         self, thread: ThreadState, kind: JobKind, models: tuple[str, ...], limits: ClaimLimits
     ) -> tuple[BudgetRow, ...]:
@@ -103,10 +109,23 @@ class PostgresStore:
             connect_args={"options": options, "connect_timeout": 5, "application_name": "om"},
         )
         self.system = SystemRows(self)
+        self._reach = EVERYTHING
+
+    def within(self, reach: Reach) -> PostgresStore:
+        """The same database and pool for a caller who reaches less."""
+        narrowed = copy.copy(self)
+        narrowed._reach = reach  # noqa: SLF001 - of the same class
+        return narrowed
 
     @contextmanager
     def transaction(self, tenant_id: str) -> Iterator[PostgresTransaction]:
-        """Read and write as `om_app` with this tenant; commit at the end, roll back on any exception."""
+        """Read and write as `om_app` with this tenant; commit at the end, roll back on any exception.
+
+        Raises:
+            ForbiddenError: the caller may only read.
+        """
+        if self._reach.read_only:
+            raise ForbiddenError("this key may only read")
         with self.session(APP_ROLE, tenant_id) as session:
             yield PostgresTransaction(session, tenant_id)
 
@@ -120,7 +139,7 @@ class PostgresStore:
     def session(self, role: str, tenant_id: str, *, begin: str = "BEGIN") -> Iterator[Session]:
         """An open transaction with a role and a tenant; both end with it."""
         with self._connect() as connection:
-            session = Session(connection, tenant_id, begin=begin, role=role)
+            session = Session(connection, tenant_id, begin=begin, role=role, reach=self._reach)
             try:
                 yield session
                 session.commit()

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from om_core.domain.errors import InvalidInputError
 from om_core.ports import EventRow, News
+from om_core.store.reach import of_threads_within
 from om_core.store.session import dumps
 from om_core.store.tables_service import events
 
@@ -98,9 +99,15 @@ class EventRows:
         xid = sa.cast(events.c.xid, sa.Text).label("xid")
         query = sa.select(
             xid, events.c.id, events.c.type, events.c.thread_id, events.c.payload, events.c.created_at
-        ).where(events.c.tenant_id == self._session.tenant_id, SETTLED)
+        ).where(
+            events.c.tenant_id == self._session.tenant_id,
+            SETTLED,
+            *of_threads_within(self._session, events.c.thread_id),
+        )
         if thread_id is not None:
             query = query.where(events.c.thread_id == thread_id)
+        else:
+            resource_id = resource_id or self._session.reach.resource
         if resource_id is not None:
             query = query.where(events.c.resource_id == resource_id)
         if last_id is None:

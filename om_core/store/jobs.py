@@ -11,6 +11,7 @@ from om_core.domain.job import JobState, Queue
 from om_core.ports import FinishedJob, Page
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.prepared import Prepared, given
+from om_core.store.reach import of_threads_within
 from om_core.store.rows import KNOWN, job_from, ref_from
 from om_core.store.session import dumps
 from om_core.store.tables import LIVE, jobs
@@ -87,6 +88,10 @@ class JobRows:
     def _mine(self) -> sa.ColumnElement[bool]:
         return jobs.c.tenant_id == self._session.tenant_id
 
+    @property
+    def _within(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return of_threads_within(self._session, jobs.c.thread_id)
+
     def _fenced(self, job: Job) -> sa.ColumnElement[bool]:
         """This attempt still holds the job. The fence of every write a worker makes (DESIGN 5)."""
         return sa.and_(self._mine, jobs.c.id == job.id, jobs.c.attempt == job.attempt, jobs.c.state == "running")
@@ -123,7 +128,7 @@ class JobRows:
         )
 
     def get(self, job_id: int) -> Job | None:
-        row = self._session.first(sa.select(jobs).where(self._mine, jobs.c.id == job_id, _KNOWN_KIND))
+        row = self._session.first(sa.select(jobs).where(self._mine, *self._within, jobs.c.id == job_id, _KNOWN_KIND))
         return None if row is None else job_from(row)
 
     def fix_input(self, job: Job, *, from_seq: int | None, to_seq: int | None, input: JsonObject) -> bool:
@@ -289,7 +294,8 @@ class JobRows:
         self, *, state: str | None, kind: str | None, thread_id: int | None, cursor: str | None, limit: int
     ) -> Page[Job]:
         before = decode_cursor(cursor)
-        query = sa.select(jobs).where(self._mine, _KNOWN_KIND).order_by(jobs.c.id.desc()).limit(limit + 1)
+        query = sa.select(jobs).where(self._mine, *self._within, _KNOWN_KIND)
+        query = query.order_by(jobs.c.id.desc()).limit(limit + 1)
         for column, value in ((jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.thread_id, thread_id)):
             if value is not None:
                 query = query.where(column == value)

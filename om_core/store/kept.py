@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from om_core.domain.errors import NotFoundError
 from om_core.domain.working_memory import VERSIONS_KEPT
 from om_core.ports import Kept
 from om_core.store.prepared import Prepared, given
@@ -95,6 +96,10 @@ class WorkingMemoryRows:
         self._session = session
 
     def latest(self, scope: str, scope_key: str) -> WorkingMemory | None:
+        # A thread was found within reach before; a resource is named by the caller.
+        if scope == "resource" and not self._session.reach.covers(scope_key, self._session.reach.thread or ""):
+            msg = f"no resource {scope_key!r}"
+            raise NotFoundError(msg)
         found = self._session.fetch(LATEST, tenant_id=self._session.tenant_id, scope=scope, scope_key=scope_key)
         return working_memory_from(found[0]) if found else None
 

@@ -61,7 +61,10 @@ class MemoryRows:
         return found
 
     def find(self, resource_id: str | None, external_id: str) -> Snapshot | None:
-        return self._snapshot(None, resource_id, external_id)
+        reach = self._session.reach
+        if not reach.covers(resource_id, external_id):
+            return None
+        return self._snapshot(None, resource_id or reach.resource, external_id)
 
     def _snapshot(self, thread_id: int | None, resource_id: str | None, external_id: str | None) -> Snapshot | None:
         [(found,)] = self._session.hot("SELECT om_snapshot_v1(%s, %s, %s)", (thread_id, resource_id, external_id))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import psycopg2
 import sqlalchemy as sa
 
+from om_core.domain.reach import EVERYTHING, Reach
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,9 +40,13 @@ class Session:
     of them; writes that nobody waits for (`later`) are sent together with the next statement or with COMMIT.
     """
 
-    def __init__(self, connection: sa.Connection, tenant_id: str, *, begin: str, role: str) -> None:
+    def __init__(
+        self, connection: sa.Connection, tenant_id: str, *, begin: str, role: str, reach: Reach = EVERYTHING
+    ) -> None:
         self.connection = connection
         self.tenant_id = tenant_id
+        self.reach = reach
+        """What the caller may name: repositories find nothing beyond it by the caller's own ids."""
         self._opening: str | None = begin
         self._role = role
         self._waiting: list[tuple[str, Params]] = []

@@ -150,4 +150,5 @@ api_keys = sa.Table(
     time("last_used_at"),
     sa.PrimaryKeyConstraint("tenant_id", "id"),
     sa.UniqueConstraint("hash"),
+    sa.CheckConstraint("thread IS NULL OR resource_id IS NOT NULL", name="reach"),
 )

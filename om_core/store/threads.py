@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from om_core.domain.errors import NotFoundError
 from om_core.ports import KnownMessage, LockedThread, Page, TailRow
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.events import event_params
 from om_core.store.jobs import job_params
 from om_core.store.messages import message_params
 from om_core.store.prepared import Prepared, given
+from om_core.store.reach import within
 from om_core.store.rows import (
     early_json,
     hints_json,
@@ -71,6 +73,8 @@ class ThreadRows:
     def lock(
         self, resource_id: str, external_id: str, *, client_ids: Sequence[str] = (), tail: int = 0
     ) -> LockedThread | None:
+        if not self._session.reach.covers(resource_id, external_id):
+            return None
         ids = list(client_ids) or None
         [(found,)] = self._session.hot(LOCK, (resource_id, external_id, ids, tail))
         if found is None:
@@ -116,6 +120,10 @@ class ThreadRows:
         return tuple(ref_from(row) for row in refs or ())
 
     def create(self, new: NewThread) -> bool:
+        if not self._session.reach.covers(new.resource_id, new.external_id):
+            # As for a thread that does not exist: whether it does is not the caller's business.
+            msg = f"no thread {new.external_id!r} of resource {new.resource_id!r}"
+            raise NotFoundError(msg)
         key = new.resource_id if new.scope == "resource" else f"{new.resource_id}/{new.external_id}"
         session = self._session
         session.execute(
@@ -144,14 +152,19 @@ class ThreadRows:
 
     def resources_of(self, external_id: str) -> tuple[str, ...]:
         rows = self._session.rows(
-            sa.select(threads.c.resource_id).where(self._mine, threads.c.external_id == external_id).limit(2)
+            sa.select(threads.c.resource_id)
+            .where(self._mine, *within(self._session.reach), threads.c.external_id == external_id)
+            .limit(2)
         )
         return tuple(row["resource_id"] for row in rows)
 
     def get(self, resource_id: str, external_id: str) -> ThreadState | None:
         row = self._session.first(
             sa.select(threads).where(
-                self._mine, threads.c.resource_id == resource_id, threads.c.external_id == external_id
+                self._mine,
+                *within(self._session.reach),
+                threads.c.resource_id == resource_id,
+                threads.c.external_id == external_id,
             )
         )
         return None if row is None else thread_from(row)
@@ -180,7 +193,8 @@ class ThreadRows:
         self, *, resource_id: str | None, cursor: str | None, limit: int, search: str | None = None
     ) -> Page[ThreadState]:
         after = decode_cursor(cursor)
-        query = sa.select(threads).where(self._mine).order_by(threads.c.id.desc()).limit(limit + 1)
+        query = sa.select(threads).where(self._mine, *within(self._session.reach))
+        query = query.order_by(threads.c.id.desc()).limit(limit + 1)
         if resource_id is not None:
             query = query.where(threads.c.resource_id == resource_id)
         if search is not None:

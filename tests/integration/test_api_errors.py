@@ -79,7 +79,7 @@ def test_an_id_in_the_path_that_is_no_id_is_422_and_named(client: ApiClient, pat
 def raw_get(client: ApiClient, path: str) -> tuple[int, str, list[str]]:
     """One GET whose path goes out byte for byte."""
     with socket.create_connection((client.base_url.host, client.base_url.port or 80), timeout=10) as line:
-        line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         received = b"".join(iter(lambda: line.recv(65536), b""))
     head, _, content = received.partition(b"\r\n\r\n")
     assert b"content-type: application/problem+json" in head.lower()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from om_core.services.deps import Services
 
-HERE_ONLY = {"open", "for_tenant", "store", "context_async", "services", "tenant", "retry_discarded"}
+HERE_ONLY = {"open", "for_tenant", "store", "context_async", "services", "tenant", "retry_discarded", "within"}
 """Of `Memory`: what belongs to a process with a database."""
 TALK = "On 3 May 2026 Maria asked the Berlin office to send {n} blue boxes, which cost {n} euros each. "
 

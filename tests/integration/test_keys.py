@@ -47,7 +47,7 @@ def test_a_revoked_key_is_useless_at_once_and_stays_listed(services: Services) -
     revoke_key(services, "one", made.row.id)
 
     assert found(services, made.secret) is None
-    [row] = list_keys(services, "one")
+    [row] = list_keys(services, "one").items
     assert key_view(row, services.clock.now())["state"] == "revoked"
 
 
@@ -59,14 +59,14 @@ def test_an_expired_key_is_useless(services: Services) -> None:
         session.hot("UPDATE api_keys SET expires_at = clock_timestamp() - interval '1 s' RETURNING 1")
 
     assert found(services, made.secret) is None
-    [row] = list_keys(services, "default")
+    [row] = list_keys(services, "default").items
     assert key_view(row, services.clock.now())["state"] == "expired"
 
 
 def test_a_tenant_neither_lists_nor_revokes_the_keys_of_another(services: Services) -> None:
     made = create_key(services, "one", name="app")
 
-    assert list_keys(services, "two") == ()
+    assert list_keys(services, "two").items == ()
     with pytest.raises(NotFoundError, match=f"no key {made.row.id}"):
         revoke_key(services, "two", made.row.id)
     assert found(services, made.secret) == "one"

@@ -11,13 +11,14 @@ import pytest
 from sqlalchemy import exc as sa_exc
 
 from api.deps import one_resource
-from api.errors import STATUS_OF, TITLES, ForbiddenError, UnauthorizedError, database_problem, om_problem
+from api.errors import STATUS_OF, TITLES, TooManyRequestsError, UnauthorizedError, database_problem, om_problem
 from api.routes.messages import key_ids
 from api.schemas.fields import strictest
 from om_core.domain import errors as domain_errors
 from om_core.domain.errors import (
     AmbiguousThreadError,
     ConflictError,
+    ForbiddenError,
     GiveUpError,
     InvalidInputError,
     LostRaceError,
@@ -42,6 +43,7 @@ TABLE = [
     (ConflictError("stale"), 409, "conflict"),
     (LostRaceError("fence"), 409, "lost_race"),
     (RetryLaterError("busy", after_s=7), 503, "retry_later"),
+    (TooManyRequestsError("fast", after_s=0.2), 429, "rate_limited"),
     (SetupError("no key"), 503, "setup"),
     (SchemaVersionError("old"), 503, "schema_version"),
 ]
@@ -78,7 +80,7 @@ def test_a_wrong_field_is_named_with_the_reason_alone() -> None:
     assert body["errors"] == [{"path": "messages.0.role", "in": "body", "code": "invalid", "detail": "is empty"}]
 
 
-@pytest.mark.parametrize(("after_s", "header"), [(7.4, "7"), (0.01, "1"), (None, "1")])
+@pytest.mark.parametrize(("after_s", "header"), [(7.4, "8"), (0.01, "1"), (None, "1")])
 def test_retry_after_is_whole_seconds_and_at_least_one(after_s: float | None, header: str) -> None:
     assert om_problem(RetryLaterError("busy", after_s=after_s)).headers["retry-after"] == header
 

@@ -14,7 +14,8 @@ CREATE TABLE api_keys (
     revoked_at TIMESTAMP WITH TIME ZONE,
     last_used_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT api_keys_pkey PRIMARY KEY (tenant_id, id),
-    CONSTRAINT api_keys_hash_key UNIQUE (hash)
+    CONSTRAINT api_keys_hash_key UNIQUE (hash),
+    CONSTRAINT api_keys_reach_check CHECK (thread IS NULL OR resource_id IS NOT NULL)
 );
 
 
