@@ -71,7 +71,9 @@ def _units(text: str) -> dict[str, str]:
 _ENGLISH_UNITS: Final = "\n".join(
     [
         *(f"{unit}: {unit} {unit}s" for unit in ("day", "week", "weekend", "month", "year")),
-        *(f"{d}: {d}" for d in WEEKDAYS),
+        *(f"{day}: {day} {day[:3]}" for day in WEEKDAYS),
+        "tuesday: tues",
+        "thursday: thurs",
     ]
 )
 CALENDARS: Final[dict[str, Calendar]] = {
@@ -90,7 +92,7 @@ CALENDARS: Final[dict[str, Calendar]] = {
             "nine": 9, "ten": 10, "a couple of": 2,
         },
         replaces=True,
-        unless=("like", "like the"),
+        unless=("like", "like the", "like just", "like only", "just like"),
     ),
     "fr": Calendar(
         words={"hier": -1, "avant-hier": -2, "demain": 1, "après-demain": 2, "hier soir": -1},

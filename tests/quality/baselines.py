@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from itertools import groupby
+from math import ceil
 from typing import Any, Final, TypeAlias
 
 from om_core.llm.offline_text import sentences
@@ -21,7 +22,7 @@ count: Final = lru_cache(200_000)(COUNTER.count_text)
 BLOCK_TOKENS: Final = 6_000
 """TextRank ranks the sentences of so many tokens of messages at a time: as much as one observation reads by default."""
 
-_MORE: Final = 1.3
+_MORE: Final = 1.6
 """So many times its share of the messages is tried at most: they may be short ones."""
 
 Method: TypeAlias = Callable[["Counted", float], list[Turn]]
@@ -91,18 +92,18 @@ def last_n(dialogue: Counted, compression: float) -> list[Turn]:
 
 
 def uniform(dialogue: Counted, compression: float) -> list[Turn]:
-    """As many messages at equal distances as fit."""
+    """Messages at equal distances, as many as fill the room best."""
     room = dialogue.total / compression
-    most = min(len(dialogue.turns), round(_MORE * len(dialogue.turns) / compression))
-    for number in range(most, 0, -1):
-        kept = _spread(dialogue.turns, number)
-        if _size(kept) <= room:
-            return kept
-    return []
+    likely = len(dialogue.turns) / compression
+    numbers = range(1, min(len(dialogue.turns), int(likely * _MORE)) + 1)
+    kept = [every(dialogue.turns, len(dialogue.turns) / number) for number in numbers]
+    return max((turns for turns in kept if _size(turns) <= room), key=_size, default=[])
 
 
-def _spread(turns: Sequence[Turn], number: int) -> list[Turn]:
-    return [turns[index * len(turns) // number] for index in range(number)]
+def every(turns: Sequence[Turn], distance: float) -> list[Turn]:
+    """Every k-th turn from the first on; the distance may be broken."""
+    places = (int(index * distance) for index in range(ceil(len(turns) / distance)))
+    return [turns[place] for place in places if place < len(turns)]
 
 
 def textrank(dialogue: Counted, compression: float) -> list[Turn]:

@@ -9,7 +9,19 @@ from typing import Any
 
 from om_core.demo.score import CacheMeter
 from om_core.memory import Memory
-from tests.quality.baselines import COUNTER, METHODS, Counted, blocks, count, counted, full, log_of, notes_of, textrank
+from tests.quality.baselines import (
+    COUNTER,
+    METHODS,
+    Counted,
+    blocks,
+    count,
+    counted,
+    every,
+    full,
+    log_of,
+    notes_of,
+    textrank,
+)
 from tests.quality.dialogues import Dialogue, Turn
 from tests.quality.measure import answered, is_kept
 from tests.quality.pipeline import Observed, observe
@@ -80,8 +92,10 @@ class Judge:
         kept = METHODS[name](self.counted, compression)
         if name == "textrank":
             return self._row(name, compression, kept, _share_of_prefix(self._textrank_prompts(compression)))
-        method = METHODS[name]
-        return self._turns(name, compression, kept, lambda turns: method(counted(turns), compression))
+        if name == "uniform":
+            distance = len(self.dialogue.turns) / max(1, len(kept))
+            return self._turns(name, compression, kept, lambda turns: every(turns, distance))
+        return self._turns(name, compression, kept, lambda turns: METHODS[name](counted(turns), compression))
 
     def offline(self, memory: Memory, compression: float, advance: Callable[[int], None]) -> tuple[Row, Observed]:
         """The offline model in the real pipeline, and its notes."""

@@ -29,6 +29,9 @@ ENGLISH = [
     ("999 years from now", "3022"),
     ("today", "today"),
     ("it feels like yesterday", "it feels like yesterday"),
+    ("it feels like just yesterday", "it feels like just yesterday"),
+    ("I like Monday, next Tues works", "I like Monday, Tuesday May 9 works"),
+    ("Last Fri it rained", "Friday May 5 it rained"),
     ("the lastweek file", "the lastweek file"),
     ("2 Fridays ago", "2 Fridays ago"),
 ]
