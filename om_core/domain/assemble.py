@@ -1,7 +1,8 @@
 """Putting an actor's prompt together from one consistent read (DESIGN 2.5, 2.6, 6.2, 6.5, 6.6, 7). Pure.
 
 Order: preamble, reflection and log as system blocks; then pins, raw messages of stale chunks and the tail, by seq, with
-gap markers; then messages still open; then the volatile tail. Everything but the last two is the stable part.
+gap markers; then messages still open; then the volatile tail. Everything but the last two is the stable part. Notes
+that other threads have added since the last prefix change wait in the tail for the next one (DESIGN 6.9).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from om_core.domain.chunk import ChunkKind
 from om_core.domain.context import Context, ContextTokens, SystemBlock
 from om_core.domain.message import Message, Role, ToolResult, text_of
+from om_core.domain.other_threads import conversation_name, news_blocks
 from om_core.domain.pairs import Normalised, Piece, normalise
 from om_core.domain.preamble import preamble, recall_preamble
 from om_core.domain.slices import as_text
@@ -23,6 +25,8 @@ from om_core.domain.trim import Trim, choose_trim, is_shown, pins_after_trim, tr
 from om_core.domain.volatile_tail import after_newest, ephemeral_rows, ephemeral_tokens, tail_message, volatile_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from om_core.domain.chunk import Chunk
     from om_core.domain.context import ContextInput, VolatileBlock
     from om_core.domain.message import StoredMessage
@@ -50,12 +54,17 @@ def assemble(given: ContextInput, count: Count) -> Context:
         thread's stored reason.
         `activated` and `waited_s` are the caller's to fill in.
     """
-    thread, draft = given.thread, _draft(given, given.thread.shown_from_seq, count)
+    thread, newest = given.thread, given.memory.next_position - 1
+    reason = thread.prefix_reason or (given.memory.log_reason if given.log_changed else None)
+    shown_position = newest if reason else thread.shown_position
+    draft = _draft(given, thread.shown_from_seq, shown_position, count)
     if given.max_tokens is not None and draft.tokens.total > given.max_tokens:
         first_shown = _new_trim(given, draft, given.max_tokens)
         if first_shown is not None:
             thread = replace(thread, pins=pins_after_trim(thread, first_shown))
-            draft = _draft(replace(given, thread=thread), first_shown, count)
+            if first_shown > thread.shown_from_seq:
+                reason, shown_position = "trim", newest
+            draft = _draft(replace(given, thread=thread), first_shown, shown_position, count)
     over_cap = given.max_tokens is not None and draft.tokens.total > given.max_tokens
     stable = draft.messages[: draft.stable]
     return Context(
@@ -68,12 +77,14 @@ def assemble(given: ContextInput, count: Count) -> Context:
         observed_seq=thread.observed_seq,
         head_seq=thread.head_seq,
         prefix_hash=prefix_hash(draft.system, stable),
-        prefix_changed="trim" if draft.shown_from > thread.shown_from_seq else thread.prefix_reason,
+        prefix_changed=reason,
         trimmed=trim_json(thread, draft.trim, sum(row.tokens for row in draft.tail)) if draft.trim else None,
         over_budget=over_cap or thread.pending_tokens >= given.policy.observation.block_after_tokens,
         message_seqs=draft.seqs,
         shown_from_seq=draft.shown_from if draft.trim else 0,
         pins=thread.pins,
+        shown_position=shown_position,
+        shown_version=given.memory.log_version,
         volatile_messages=draft.volatile_messages,
     )
 
@@ -95,7 +106,7 @@ class _Draft:
     trim: Trim | None
 
 
-def _draft(given: ContextInput, shown_from: int, count: Count) -> _Draft:
+def _draft(given: ContextInput, shown_from: int, shown_position: int, count: Count) -> _Draft:
     thread, trim = given.thread, trim_of(given.thread, shown_from)
     rows = shown_rows(given, shown_from)
     markers = _markers(given, rows, trim)
@@ -103,14 +114,15 @@ def _draft(given: ContextInput, shown_from: int, count: Count) -> _Draft:
     everything = stored
     if given.ephemeral:
         everything = _with_start(normalise([*rows, *ephemeral_rows(given)], markers), bool(thread.observed_seq))
-    system, blocks = system_blocks(given), volatile_blocks(given)
+    log, news = _visible(given, shown_position)
+    system, blocks = system_blocks(given, log), volatile_blocks(given, news_blocks(news, given.policy))
     tail = tail_message(blocks)
     pieces = list(everything.pieces)
     volatile_from = after_newest(pieces, thread.head_seq)
     if tail:
         pieces.insert(volatile_from, Piece(message=tail, seq=None, unit=thread.head_seq + 1, kind="marker"))
     own = [text for piece in pieces if piece.kind in {"marker", "placeholder"} for text in _texts(piece.message)]
-    log = sum(chunk.tokens for chunk in _visible(given)) + (given.reflection.tokens if given.reflection else 0)
+    log_tokens = sum(chunk.tokens for chunk in log) + (given.reflection.tokens if given.reflection else 0)
     units = _units(everything.pieces)
     rows = [row for row in rows if row.seq in units]
     raw = sum(row.tokens for row in rows)
@@ -124,7 +136,7 @@ def _draft(given: ContextInput, shown_from: int, count: Count) -> _Draft:
         volatile_messages=len(pieces) - volatile_from,
         tail=tuple(row for row in rows if row.seq > thread.observed_seq),
         units=units,
-        tokens=ContextTokens(log=log, messages=raw, total=log + raw + extra),
+        tokens=ContextTokens(log=log_tokens, messages=raw, total=log_tokens + raw + extra),
         shown_from=shown_from,
         trim=trim,
     )
@@ -187,24 +199,33 @@ def _with_start(found: Normalised, continues: bool) -> Normalised:  # noqa: FBT0
     return replace(found, pieces=(first, *found.pieces), stable=found.stable + 1)
 
 
-def system_blocks(given: ContextInput) -> tuple[SystemBlock, ...]:
+def system_blocks(given: ContextInput, log: Sequence[Chunk]) -> tuple[SystemBlock, ...]:
     """Preamble, reflection and one block per chunk, so that earlier blocks keep their bytes when the log grows."""
     blocks: list[SystemBlock] = []
     if given.reflection and given.reflection.text.strip():
         blocks.append(SystemBlock(text=wrap("reflection", given.reflection.text), kind="reflection"))
-    blocks += [SystemBlock(text=_log_text(chunk, given.thread.id), kind="log") for chunk in _visible(given)]
+    blocks += [SystemBlock(text=_log_text(chunk, given), kind="log") for chunk in log]
     first = preamble(given.policy) if blocks else recall_preamble(given.policy)
     return (SystemBlock(text=first, kind="preamble"), *blocks) if first else ()
 
 
-def _visible(given: ContextInput) -> list[Chunk]:
-    """Chunks with notes to show; the range of a stale one is shown raw instead (DESIGN 3.3)."""
-    return [chunk for chunk in given.chunks if chunk.text.strip() and not chunk.stale]
+def _visible(given: ContextInput, shown_position: int) -> tuple[list[Chunk], list[Chunk]]:
+    """Chunks with notes to show, in the log and as news; the range of a stale one is shown raw instead (DESIGN 3.3)."""
+    log: list[Chunk] = []
+    news: list[Chunk] = []
+    for chunk in given.chunks:
+        if chunk.text.strip() and not chunk.stale:
+            foreign = chunk.thread_id != given.thread.id
+            (news if foreign and (chunk.position or 0) > shown_position else log).append(chunk)
+    return log, news
 
 
-def _log_text(chunk: Chunk, thread_id: int) -> str:
+def _log_text(chunk: Chunk, given: ContextInput) -> str:
     extract = "extract" if chunk.kind is ChunkKind.PARKED else None
-    return wrap("log", chunk.text, kind=extract, source=None if chunk.thread_id == thread_id else "other conversation")
+    if chunk.thread_id == given.thread.id:
+        return wrap("log", chunk.text, kind=extract)
+    name = conversation_name(chunk.thread, given.policy)
+    return wrap("log", chunk.text, kind=extract, source="other conversation", conversation=name)
 
 
 def _system_tokens(system: tuple[SystemBlock, ...], count: Count) -> int:

@@ -57,6 +57,8 @@ class Chunk:
 
     id: int
     thread_id: int
+    thread: str = ""
+    """The caller's id of the thread, where the log is read; else empty."""
     from_seq: int
     to_seq: int
     kind: ChunkKind

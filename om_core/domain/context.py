@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 SystemKind: TypeAlias = Literal["preamble", "reflection", "log"]
 VolatileKind: TypeAlias = Literal[
-    "current_task", "suggested_response", "ephemeral", "working_memory", "extracted", "other_threads", "date"
+    "current_task",
+    "suggested_response",
+    "ephemeral",
+    "working_memory",
+    "extracted",
+    "other_notes",
+    "other_threads",
+    "date",
 ]
 
 
@@ -35,7 +42,7 @@ class VolatileBlock:
     text: str
     kind: VolatileKind
     name: str | None = None
-    """Which of several: the scope of a working memory, the slug of an extracted value."""
+    """Which of several: the scope of a working memory, the slug of an extracted value, another conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,11 @@ class ContextInput:
     """Further blocks for the volatile tail, unwrapped: working memory, extracted values, other threads."""
     now: datetime | None = None
     """The client's own clock, if it gave one: today's date then stands in the volatile tail."""
+
+    @property
+    def log_changed(self) -> bool:
+        """Whether the log became another text since the thread's last prefix change."""
+        return self.thread.shown_version != self.memory.log_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,5 +120,9 @@ class Context:
     shown_from_seq: int = 0
     """The trim that this context applies, for the caller to store with `pins` when it rose; 0: none (DESIGN 6.5)."""
     pins: tuple[int, ...] = ()
+    shown_position: int = 0
+    """Up to where the stable part holds the log, for the caller to store with a prefix change (DESIGN 6.9)."""
+    shown_version: int = 0
+    """The memory's `log_version` that it was read at, to be stored with it."""
     volatile_messages: int = 0
     """How many of `messages`, at the end, are the volatile tail."""

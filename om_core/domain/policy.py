@@ -204,6 +204,8 @@ class LimitsPolicy:
     """Most UTF-8 bytes of one extracted value; a larger one is a failure of its extractor."""
     working_memory_bytes: int = 16_384
     """Most UTF-8 bytes of a working memory; a larger one is refused."""
+    other_threads_tokens: int = 2_000
+    """Most tokens of a context for what other threads of a shared memory said that is not in the log yet; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

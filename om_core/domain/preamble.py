@@ -16,7 +16,8 @@ _THREAD: Final = (
 _RESOURCE: Final = (
     "You remember this conversation and the other conversations with the same person. What happened in them is "
     "written down in the blocks below, in the order in which it was noted; dates may be out of order. The messages "
-    "after them continue the present conversation."
+    'after them continue the present conversation. Blocks "om-other-notes" and "om-other-threads" after the newest '
+    "message hold what came up in other conversations lately: background, which asks nothing of you here."
 )
 _RULES: Final = """\
 How to use what you remember:

@@ -21,7 +21,7 @@ PLACEHOLDER: Final = (
 
 _NAMES: Final = (
     "log", "reflection", "gap", "start", "time-gap", "late-result", "quoted-call", "current-task",
-    "suggested-response", "working-memory", "extracted", "other-threads",
+    "suggested-response", "working-memory", "extracted", "other-notes", "other-threads",
     "date",
 )  # fmt: skip
 UNSEEN: Final = (

@@ -69,6 +69,10 @@ class ThreadState:
     """`buffered_seq` at which a wait timed out or failed; no further wait until it moves (DESIGN 6.4)."""
     shown_from_seq: int = 0
     """Messages of (observed_seq, shown_from_seq) are left out of contexts by a trim; 0: none."""
+    shown_position: int = 0
+    """Notes of other threads above this position stand in the volatile tail, until this thread's prefix changes."""
+    shown_version: int = 0
+    """`log_version` of the memory at the last prefix change; another one is a prefix change."""
     pins: tuple[int, ...] = ()
     """seqs that stay raw until the next prefix change: at or below `observed_seq`, or the question of a stored trim."""
     hints: Hints = field(default_factory=Hints)
@@ -106,6 +110,12 @@ class MemoryState:
     """Of these, the active reflection's."""
     next_position: int = 1
     reflected_position: int = 0
+    log_version: int = 0
+    """Raised when what threads may be showing of the log becomes another text, rather than grows: a reflection takes
+    effect, a shown chunk is rebuilt.
+    """
+    log_reason: str | None = None
+    """Why it was raised last: each thread's next context gives it as the reason of its prefix change."""
     buffered_generation: int | None = None
     """A finished reflection that waits for the threshold."""
     stuck_log_tokens: int | None = None
@@ -124,3 +134,5 @@ class Snapshot:
     running_jobs: frozenset[JobKind] = frozenset()
     discarded_jobs: frozenset[JobKind] = frozenset()
     """Kinds given up on whose input has not changed since."""
+    ready_tokens: tuple[int, ...] = ()
+    """Tokens of the messages that each chunk ready for activation covers, oldest first; only in contexts."""

@@ -28,18 +28,20 @@ _TAGS: Final = {
     "suggested_response": "suggested-response",
     "working_memory": "working-memory",
     "extracted": "extracted",
+    "other_notes": "other-notes",
     "other_threads": "other-threads",
     "date": "date",
 }
 
 
-def volatile_blocks(given: ContextInput) -> tuple[VolatileBlock, ...]:
-    """The tail's blocks in the order in which they are sent; texts without their tags.
+def volatile_blocks(given: ContextInput, news: Sequence[VolatileBlock] = ()) -> tuple[VolatileBlock, ...]:
+    """The tail's blocks in the order in which they are sent; texts without their tags. `news` are notes that belong to
+    the log, but came from other threads since the last prefix change.
 
     A suggested reply is dropped once anything newer exists, be it stored or ephemeral.
     """
     thread, hints = given.thread, given.thread.hints
-    blocks = [block for block in given.volatile if block.text.strip()]
+    blocks = [block for block in (*news, *given.volatile) if block.text.strip()]
     if given.now is not None:
         blocks.append(VolatileBlock(text=f"Now: {local_time(given.now, thread.timezone)}", kind="date"))
     if hints.current_task:

@@ -28,6 +28,9 @@ def resolve_limits(tree: Options) -> LimitsPolicy:
         prices=_prices(option_value(tree, "limits.prices")),
         extracted_bytes=_bytes(tree, "limits.extracted_bytes"),
         working_memory_bytes=_bytes(tree, "limits.working_memory_bytes"),
+        other_threads_tokens=values.tokens(
+            option_value(tree, "limits.other_threads_tokens"), "limits.other_threads_tokens", least=0
+        ),
     )
 
 

@@ -110,6 +110,7 @@ OPTIONS: Final[Tree] = MappingProxyType(
             "prices": Leaf(Kind.OBJECT),
             "extracted_bytes": Leaf(Kind.NUMBER, 8_192),
             "working_memory_bytes": Leaf(Kind.NUMBER, 16_384),
+            "other_threads_tokens": Leaf(Kind.NUMBER, 2_000),
         },
     }
 )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from om_core.domain.extraction import Extraction
     from om_core.domain.job import Job, JobKind, JobState, Queue
     from om_core.domain.message import JsonObject, Message
+    from om_core.domain.other_threads import OtherThread
     from om_core.domain.policy import Scope
     from om_core.domain.reach import Reach
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
@@ -275,6 +276,8 @@ class Kept:
     working_memory: tuple[WorkingMemory, ...] = ()
     """The newest of the resource, then of the thread."""
     extractions: tuple[Extraction, ...] = ()
+    others: tuple[OtherThread, ...] = ()
+    """Other threads of the memory with something that is not in the log yet, most recently active first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -267,8 +267,10 @@ class Transaction(Protocol):
     def now(self) -> datetime:
         """The database's clock."""
 
-    def kept(self, thread: ThreadState, memory: MemoryState) -> Kept:
-        """The active reflection, working memory and extracted values, in one statement."""
+    def kept(self, thread: ThreadState, memory: MemoryState, *, others: int = 0) -> Kept:
+        """The active reflection, working memory, extracted values, and the newest of so many other threads of a shared
+        memory, in one statement.
+        """
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         """Add to the day's usage."""

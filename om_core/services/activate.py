@@ -130,6 +130,8 @@ def _move(tx: Transaction, log: _Log, chosen: Sequence[Chunk], reason: str, *, m
         hints=hints,
         shown_from_seq=0,
         early_activation=None,
+        shown_position=log.memory.next_position - 1,
+        shown_version=memory.log_version,
         prefix_version=thread.prefix_version + 1,
         prefix_reason="activation",
     )
@@ -142,6 +144,8 @@ def _move(tx: Transaction, log: _Log, chosen: Sequence[Chunk], reason: str, *, m
         hints=new.hints,
         shown_from_seq=0,
         early_activation=None,
+        shown_position=new.shown_position,
+        shown_version=new.shown_version,
         prefix_version=new.prefix_version,
         prefix_reason=new.prefix_reason,
     )
@@ -172,6 +176,7 @@ def _reflect(tx: Transaction, log: _Log, written: list[NewEvent], *, forced: boo
         log_tokens=after,
         base_tokens=reflection.tokens,
         reflected_position=reflection.through_position,
+        log_version=memory.log_version + 1,
     )
     tx.memories.update(
         memory.id,
@@ -181,10 +186,18 @@ def _reflect(tx: Transaction, log: _Log, written: list[NewEvent], *, forced: boo
         base_tokens=reflection.tokens,
         reflected_position=reflection.through_position,
         stuck_log_tokens=None,
+        log_version=log.memory.log_version,  # other threads find it changed in their next contexts
+        log_reason="reflection",
     )
     thread = log.thread
     reason = "activation" if thread.prefix_reason == "activation" else "reflection"
-    tx.threads.update(thread.id, prefix_version=thread.prefix_version + 1, prefix_reason=reason)
+    tx.threads.update(
+        thread.id,
+        prefix_version=thread.prefix_version + 1,
+        prefix_reason=reason,
+        shown_position=log.memory.next_position - 1,
+        shown_version=log.memory.log_version,
+    )
     written.append(events.reflection_activation(log.thread, log.memory, log.policy, reflection, now=log.now))
     return waiting
 

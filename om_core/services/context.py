@@ -12,11 +12,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from om_core.domain.activation import decide_activation
+from om_core.domain.activation import choose_prefix, decide_activation
 from om_core.domain.assemble import assemble
 from om_core.domain.context import ContextInput
 from om_core.domain.errors import NotFoundError
 from om_core.domain.job import WORKER_SEEN_S, JobKind
+from om_core.domain.other_threads import MOST_THREADS, background_blocks
 from om_core.domain.volatile_tail import kept_blocks
 from om_core.formats.fields import check_id
 from om_core.services.activate import activate
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import datetime
 
+    from om_core.domain.activation import ActivationReason
     from om_core.domain.context import Activated, Context
     from om_core.domain.message import Message, StoredMessage
     from om_core.domain.policy import MemoryPolicy
@@ -152,16 +154,18 @@ def _remember(state: _State, activated: Activated | None) -> None:
 
 
 def activation_due(snapshot: Snapshot, policy: MemoryPolicy, model: str | None, now: datetime) -> bool:
-    """Whether it is worth opening the transaction that decides: a cheap look without locks."""
+    """Whether the transaction that activates would move anything: the same decision, on a look without locks."""
     thread, memory = snapshot.thread, snapshot.memory
+    if memory.buffered_generation is not None and memory.log_tokens >= policy.reflection.observation_tokens:
+        return True
+    if not snapshot.ready_tokens:
+        return False
     if thread.early_activation is not None:
-        return True
-    ttl = ttl_seconds(policy.observation.activate_after_idle_s, model or thread.last_model)
-    ready = thread.buffered_seq > thread.observed_seq
-    if decide_activation(thread, policy, now, model=model, ttl_s=ttl, ready=ready) is not None:
-        return True
-    waiting = memory.buffered_generation is not None
-    return waiting and memory.log_tokens >= policy.reflection.observation_tokens
+        reason: ActivationReason | None = thread.early_activation.reason
+    else:
+        ttl = ttl_seconds(policy.observation.activate_after_idle_s, model or thread.last_model)
+        reason = decide_activation(thread, policy, now, model=model, ttl_s=ttl, ready=True)
+    return reason is not None and choose_prefix(snapshot.ready_tokens, thread.pending_tokens, policy, reason) > 0
 
 
 def _joined(first: Activated, second: Activated) -> Activated:
@@ -238,7 +242,8 @@ def _read(services: Services, state: _State, request: ContextRequest) -> Context
 def _material(tx: Transaction, services: Services, state: _State, request: ContextRequest) -> ContextInput:
     """Everything a context is made of, in three statements after the snapshot."""
     thread, memory = state.snapshot.thread, state.snapshot.memory
-    kept = tx.kept(thread, memory)
+    kept = tx.kept(thread, memory, others=MOST_THREADS if state.policy.limits.other_threads_tokens else 0)
+    background = background_blocks(kept.others, state.policy, services.counter.count_text)
     return ContextInput(
         thread=thread,
         memory=memory,
@@ -247,7 +252,7 @@ def _material(tx: Transaction, services: Services, state: _State, request: Conte
         chunks=tx.chunks.log(memory.id, memory.reflected_position),
         messages=raw_messages(tx, state.snapshot),
         ephemeral=request.ephemeral,
-        volatile=kept_blocks(state.policy, kept.working_memory, kept.extractions),
+        volatile=(*background, *kept_blocks(state.policy, kept.working_memory, kept.extractions)),
         now=request.now,
         max_tokens=request.max_tokens or model_cap(services, request.model),
     )
@@ -290,17 +295,23 @@ def raw_messages(tx: Transaction, snapshot: Snapshot) -> tuple[StoredMessage, ..
 
 
 def _store_shown(services: Services, state: _State, context: Context) -> None:
-    """A trim is stored and only rises; a prefix change is reported once. Both only if this is still the prefix."""
+    """A trim is stored and only rises; a prefix change is reported once, and what the prefix holds of the log with it.
+    All of this only if this is still the prefix.
+    """
     thread = state.snapshot.thread
     trimmed = context.shown_from_seq > thread.shown_from_seq
-    if not trimmed and thread.prefix_reason is None:
+    if context.prefix_changed is None:
         return
     with services.store.transaction(state.tenant) as tx:
         current = tx.threads.lock_by_id(thread.id)
         if current is None or current.prefix_version != thread.prefix_version:
             return
-        changes: dict[str, object] = {"prefix_reason": None}
+        changes: dict[str, object] = {
+            "prefix_reason": None,
+            "shown_position": context.shown_position,
+            "shown_version": context.shown_version,
+            "prefix_version": current.prefix_version + 1,
+        }
         if trimmed and context.shown_from_seq > current.shown_from_seq:
             changes |= {"shown_from_seq": context.shown_from_seq, "pins": context.pins}
-            changes["prefix_version"] = current.prefix_version + 1
         tx.threads.update(thread.id, **changes)

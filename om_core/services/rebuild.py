@@ -128,11 +128,13 @@ def _store(
 
 
 def _recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) -> None:
-    """A shown chunk that changes is a prefix change, and the log's counter follows (DESIGN 2.5)."""
+    """A chunk of the log that changes is a prefix change of every thread that may show it, and the log's counter
+    follows (DESIGN 2.5).
+    """
     memory = tx.memories.get(thread.memory_id)
     if chunk.state is ChunkState.ACTIVE and (chunk.position or 0) > memory.reflected_position:
         log_tokens = memory.log_tokens + new.tokens - chunk.tokens
-        tx.memories.update(memory.id, log_tokens=log_tokens, stuck_log_tokens=None)
-        tx.threads.update(thread.id, prefix_version=thread.prefix_version + 1, prefix_reason="rebuild")
+        changed = {"log_version": memory.log_version + 1, "log_reason": "rebuild"}
+        tx.memories.update(memory.id, log_tokens=log_tokens, stuck_log_tokens=None, **changed)
     if chunk.stale:
         tx.threads.update(thread.id, stale_tokens=max(0, thread.stale_tokens - chunk.message_tokens))

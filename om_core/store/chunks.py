@@ -125,7 +125,8 @@ class ChunkRows:
 
     def log(self, memory_id: int, after_position: int) -> tuple[Chunk, ...]:
         rows = self._session.rows(
-            sa.select(chunks)
+            sa.select(chunks, threads.c.external_id.label("thread"))
+            .join(threads, sa.and_(threads.c.tenant_id == chunks.c.tenant_id, threads.c.id == chunks.c.thread_id))
             .where(self._mine, chunks.c.memory_id == memory_id, chunks.c.position > after_position)
             .order_by(chunks.c.position)
         )

@@ -69,8 +69,8 @@ class PostgresTransaction:
         [(moment,)] = self._session.hot("SELECT clock_timestamp()")
         return moment  # type: ignore[no-any-return]  # the driver is untyped
 
-    def kept(self, thread: ThreadState, memory: MemoryState) -> Kept:
-        return read_kept(self._session, thread, memory)
+    def kept(self, thread: ThreadState, memory: MemoryState, *, others: int = 0) -> Kept:
+        return read_kept(self._session, thread, memory, others=others)
 
     def book_usage(self, thread: ThreadState, kind: str, model: str, result: FinishedJob) -> None:
         book_usage(self._session, thread, kind, model, result)

@@ -11,7 +11,7 @@ from om_core.domain.errors import NotFoundError
 from om_core.domain.working_memory import VERSIONS_KEPT
 from om_core.ports import Kept
 from om_core.store.prepared import Prepared, given
-from om_core.store.rows import extraction_from, reflection_from, working_memory_from
+from om_core.store.rows import extraction_from, other_from, reflection_from, working_memory_from
 from om_core.store.tables import chunks
 from om_core.store.tables_service import extractions, working_memory
 
@@ -149,13 +149,16 @@ class ExtractionRows:
         )
 
 
-def read_kept(session: Session, thread: ThreadState, memory: MemoryState) -> Kept:
+def read_kept(session: Session, thread: ThreadState, memory: MemoryState, *, others: int) -> Kept:
     """What stands beside the log and the messages, in one statement."""
+    others = others if memory.scope == "resource" else 0
     [(found,)] = session.hot(
-        "SELECT om_kept_v1(%s, %s, %s, %s)", (thread.id, thread.resource_id, memory.id, memory.generation)
+        "SELECT om_kept_v1(%s, %s, %s, %s, %s)",
+        (thread.id, thread.resource_id, memory.id, memory.generation, others),
     )
     return Kept(
         reflection=reflection_from(found["reflection"]) if found["reflection"] else None,
         working_memory=tuple(working_memory_from(row) for row in found["working_memory"] or ()),
         extractions=tuple(extraction_from(row) for row in found["extractions"] or ()),
+        others=tuple(map(other_from, found["others"] or ())),
     )

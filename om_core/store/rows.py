@@ -9,6 +9,7 @@ from om_core.domain.chunk import Chunk, ChunkKind, ChunkState, Hints, Reflection
 from om_core.domain.extraction import Extraction
 from om_core.domain.job import Job, JobKind, JobRef, JobState, Queue
 from om_core.domain.message import Message, OpenCall, Role, StoredMessage
+from om_core.domain.other_threads import OtherThread
 from om_core.domain.thread import EarlyActivation, MemoryState, Snapshot, ThreadState
 from om_core.domain.working_memory import WorkingMemory
 from om_core.formats.canonical import parse_part
@@ -112,6 +113,8 @@ def thread_from(row: Row) -> ThreadState:
         idle_due_at=moment(row["idle_due_at"]),
         wait_latch_seq=row["wait_latch_seq"],
         shown_from_seq=row["shown_from_seq"],
+        shown_position=row["shown_position"],
+        shown_version=row["shown_version"],
         pins=tuple(row["pins"] or ()),
         hints=hints_from(row["hints"]),
         early_activation=early_from(row["early_activation"]),
@@ -133,6 +136,8 @@ def memory_from(row: Row) -> MemoryState:
         base_tokens=row["base_tokens"],
         next_position=row["next_position"],
         reflected_position=row["reflected_position"],
+        log_version=row["log_version"],
+        log_reason=row["log_reason"],
         buffered_generation=row["buffered_generation"],
         stuck_log_tokens=row["stuck_log_tokens"],
         discarded_version=row["discarded_version"],
@@ -150,6 +155,7 @@ def snapshot_from(found: Mapping[str, Any]) -> Snapshot:
         memory=memory,
         live_jobs=frozenset(kind for kind, _ in live),
         running_jobs=frozenset(kind for kind, state in live if state == "running"),
+        ready_tokens=tuple(found.get("ready") or ()),
         discarded_jobs=frozenset({JobKind.REFLECT} if given_up else ()),
     )
 
@@ -182,6 +188,7 @@ def chunk_from(row: Row) -> Chunk:
     return Chunk(
         id=row["id"],
         thread_id=row["thread_id"],
+        thread=row.get("thread", ""),
         from_seq=row["from_seq"],
         to_seq=row["to_seq"],
         kind=ChunkKind(row["kind"]),
@@ -238,6 +245,15 @@ def working_memory_from(row: Row) -> WorkingMemory:
         from_seq=row["from_seq"],
         to_seq=row["to_seq"],
         created_at=created_at,
+    )
+
+
+def other_from(row: Row) -> OtherThread:
+    return OtherThread(
+        thread=row["thread"],
+        timezone=row["timezone"],
+        notes=tuple(row["notes"] or ()),
+        messages=tuple(message_from(message) for message in row["messages"] or ()),
     )
 
 

@@ -32,6 +32,8 @@ memories = sa.Table(
     count("base_tokens"),
     count("next_position", 1),
     count("reflected_position"),
+    count("log_version"),
+    sa.Column("log_reason", sa.Text),
     sa.Column("buffered_generation", sa.BigInteger),
     sa.Column("stuck_log_tokens", sa.BigInteger),
     sa.Column("discarded_version", sa.BigInteger),
@@ -76,6 +78,7 @@ threads = sa.Table(
     sa.Column("wait_latch_seq", sa.BigInteger),
     count("shown_from_seq"),
     count("shown_position"),
+    count("shown_version"),
     sa.Column("pins", ARRAY(sa.BigInteger), nullable=False, server_default=sa.text("'{}'")),
     json_column("hints", "'{}'"),
     json_column("early_activation"),
@@ -98,6 +101,13 @@ threads = sa.Table(
 )
 sa.Index("threads_external_idx", threads.c.tenant_id, threads.c.external_id)
 sa.Index("threads_memory_idx", threads.c.tenant_id, threads.c.memory_id)
+sa.Index(
+    "threads_pending_idx",
+    threads.c.tenant_id,
+    threads.c.memory_id,
+    threads.c.idle_due_at,
+    postgresql_where=sa.text("idle_due_at IS NOT NULL"),
+)
 sa.Index("threads_idle_due_idx", threads.c.idle_due_at, postgresql_where=sa.text("idle_due_at IS NOT NULL"))
 
 messages = sa.Table(
@@ -186,6 +196,13 @@ chunks = sa.Table(
 )
 sa.Index("chunks_job_idx", chunks.c.tenant_id, chunks.c.job_id)
 sa.Index("chunks_memory_idx", chunks.c.tenant_id, chunks.c.memory_id, chunks.c.id)
+sa.Index(
+    "chunks_buffered_idx",
+    chunks.c.tenant_id,
+    chunks.c.memory_id,
+    chunks.c.id,
+    postgresql_where=sa.text("position IS NULL"),
+)
 
 reflections = sa.Table(
     "reflections",

@@ -131,16 +131,17 @@ class ThreadRows:
             .values(tenant_id=session.tenant_id, scope=new.scope, scope_key=key, config=new.config)
             .on_conflict_do_nothing(index_elements=["tenant_id", "scope", "scope_key"])
         )
-        memory_id = sa.select(memories.c.id).where(
-            memories.c.tenant_id == session.tenant_id, memories.c.scope == new.scope, memories.c.scope_key == key
-        )
+        mine = (memories.c.tenant_id == session.tenant_id, memories.c.scope == new.scope, memories.c.scope_key == key)
         created = session.first(
             insert(threads)
             .values(
                 tenant_id=session.tenant_id,
                 external_id=new.external_id,
                 resource_id=new.resource_id,
-                memory_id=memory_id.scalar_subquery(),
+                memory_id=sa.select(memories.c.id).where(*mine).scalar_subquery(),
+                # What other threads of the memory noted before stands in the log from the first context on.
+                shown_position=sa.select(memories.c.next_position - 1).where(*mine).scalar_subquery(),
+                shown_version=sa.select(memories.c.log_version).where(*mine).scalar_subquery(),
                 title=new.title,
                 metadata=new.metadata,
                 timezone=new.timezone,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count, islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from om_core.store.engine import PostgresStore
-from tests.fuzz.mutants import MUTANTS, mutant
+from tests.fuzz.mutants import MUTANTS, SHARED, mutant
 from tests.fuzz.processes import OPERATIONS as PROCESS_OPERATIONS
 from tests.fuzz.schedule import Outcome, draw, play, play_processes, shrink
 
@@ -102,11 +103,13 @@ def _count(report: Report, seed: int, outcome: Outcome, told: Callable[[str], No
 
 
 def hunt(place: Arena, names: Sequence[str] = tuple(MUTANTS), limit: int = MUTANT_SEEDS) -> dict[str, int | None]:
-    """Seeds that each mutant took to be caught; None: none of them caught it."""
+    """Seeds that each mutant took to be caught; None: none of them caught it. Guards that only a shared memory has are
+    hunted where there is one.
+    """
     found: dict[str, int | None] = {}
     for name in names:
+        plans = (plan for plan in map(draw, count()) if name not in SHARED or plan.scope == "resource")
         with mutant(name, place.admin):
-            caught = (seed for seed in range(limit) if play(place.store, place.admin, draw(seed)).findings)
-            first = next(caught, None)
-            found[name] = None if first is None else first + 1
+            tries = enumerate(islice(plans, limit), start=1)
+            found[name] = next((n for n, plan in tries if play(place.store, place.admin, plan).findings), None)
     return found

@@ -143,14 +143,25 @@ def without_base(_: psycopg2.extensions.connection) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_shown_position(_: psycopg2.extensions.connection) -> Iterator[None]:
+    """Notes of other threads enter the log of a thread at once."""
+    old = "foreign and (chunk.position or 0) > shown_position"
+    with edited([Edit("om_core.domain.assemble:_visible", old, "False")]):
+        yield
+
+
 MUTANTS: Final[Mapping[str, tuple[Guard, ...]]] = {
     "fence": (without_fence,),
     "cursor": (without_fence, without_cursor),
     "range": (without_fence, without_cursor, without_range),
     "version": (without_version,),
     "base_generation": (without_fence, without_base),
+    "shown_position": (without_shown_position,),
 }
 """Name of the guard: it, and what has to go with it, because it would hide its absence."""
+SHARED: Final = frozenset({"shown_position"})
+"""Guards that only a memory of several threads needs."""
 
 
 @contextmanager

@@ -39,6 +39,8 @@ class Model:
         self.turn = 0
         self.before: Any = None
         self.prefix_changed = False
+        self.memory = MemoryState(id=1)
+        self.others: list[Any] = []
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -127,9 +129,22 @@ class Model:
         pins = pins_after_activation(
             question_seq=self.state.question_seq, open_calls=self.state.open_calls, observed_seq=observed
         )
-        self.state = replace(self.state, observed_seq=observed, pins=pins, shown_from_seq=0)
+        first = self.memory.next_position
+        for index, each in enumerate(ready[:chosen]):
+            self.chunks[self.chunks.index(each)] = replace(each, position=first + index)
+        self.memory = replace(self.memory, next_position=first + chosen)
+        self.state = replace(
+            self.state, observed_seq=observed, pins=pins, shown_from_seq=0, prefix_reason="activation",
+            shown_position=first + chosen - 1, shown_version=self.memory.log_version,
+        )  # fmt: skip
         self._recount()
         self.prefix_changed = True
+
+    def other(self, n):
+        """Another thread's notes enter the shared log."""
+        position = self.memory.next_position
+        self.others.append(chunk(position, 1, 1, f"* elsewhere {n}", thread_id=2, thread="elsewhere"))
+        self.memory = replace(self.memory, next_position=position + 1)
 
     def trim(self, n):
         """A context call with a small cap, whose trim is stored."""
@@ -138,6 +153,7 @@ class Model:
         if context.shown_from_seq > self.state.shown_from_seq:
             assert context.prefix_changed == "trim"
             self.state = replace(self.state, shown_from_seq=context.shown_from_seq, pins=context.pins)
+            self._store_shown(context)
         assert not check_context(context, question_seq=self.state.question_seq)
 
     def lose(self, n):
@@ -146,6 +162,7 @@ class Model:
         if active:
             index = n % len(active)
             self.chunks[index] = replace(active[index], stale=not active[index].stale)
+            self.memory = replace(self.memory, log_version=self.memory.log_version + 1, log_reason="removal")
             self.prefix_changed = True
 
     def hint(self, n):
@@ -176,8 +193,9 @@ class Model:
     def given(self, **more):
         wanted = self.raw_seqs()
         return ContextInput(
-            thread=self.state, memory=MemoryState(id=1), policy=replace(RULES, temporal_markers=True), reflection=None,
-            chunks=tuple(self.active()), messages=tuple(row for row in self.rows if row.seq in wanted), **more,
+            thread=self.state, memory=self.memory, policy=replace(RULES, temporal_markers=True), reflection=None,
+            chunks=tuple(sorted((*self.active(), *self.others), key=lambda each: each.position or 0)),
+            messages=tuple(row for row in self.rows if row.seq in wanted), **more,
         )  # fmt: skip
 
     # -- promises --------------------------------------------------------------------------------------------------
@@ -189,7 +207,27 @@ class Model:
         self._check_rendered(context)
         self._check_extends(context)
         self._check_ephemeral(context, n)
+        self._check_log(context)
+        assert (context.prefix_changed is not None) <= self.prefix_changed
+        if context.prefix_changed is not None:
+            self._store_shown(context)
         self.before, self.prefix_changed = context, False
+
+    def _store_shown(self, context):
+        self.state = replace(
+            self.state, prefix_reason=None, shown_position=context.shown_position, shown_version=context.shown_version
+        )
+
+    def _check_log(self, context):
+        """Every note is there once: in the log, or after the newest message if it came from elsewhere meanwhile."""
+        log = "".join(block.text for block in context.system)
+        news = "".join(block.text + "\n" for block in context.volatile if block.kind == "other_notes")
+        for each in (*self.active(), *self.others):
+            if each.text and not each.stale:
+                places = [f"{each.text}\n" in log, f"{each.text}\n" in news]
+                assert sum(places) == 1 or each in self.others, f"{each.text} stands in {places}"
+                assert sum(places) >= 1
+                assert not places[1] or each in self.others
 
     def _check_coverage(self, context):
         """Every visible row is raw above the cursor (or trimmed), and at or below it in one chunk, raw if that is stale."""
@@ -242,4 +280,5 @@ class Model:
 
 OPERATIONS = (
     "user", "says", "call", "answer", "stray", "inline", "unseen", "wait", "observe", "activate", "trim", "lose", "hint",
+    "other",
 )  # fmt: skip

@@ -79,9 +79,13 @@ def test_chunks_without_notes_and_stale_chunks_have_no_block():
 
 
 def test_an_extract_and_notes_of_another_conversation_are_marked():
-    chunks = [chunk(1, 1, 2, kind=ChunkKind.PARKED), chunk(2, 1, 2, thread_id=7)]
-    texts = [block.text.splitlines()[0] for block in build([user(9)], chunks=chunks, observed_seq=8).system]
-    assert texts[1:] == ['<om-log kind="extract">', '<om-log source="other conversation">']
+    chunks = [chunk(1, 1, 2, kind=ChunkKind.PARKED), chunk(2, 1, 2, thread_id=7, thread='a "b"')]
+    found = build([user(9)], chunks=chunks, observed_seq=8, shown_position=2)
+    texts = [block.text.splitlines()[0] for block in found.system]
+    assert texts[1:] == [
+        '<om-log kind="extract">',
+        '<om-log source="other conversation" conversation="a &quot;b&quot;">',
+    ]
 
 
 @pytest.mark.parametrize(

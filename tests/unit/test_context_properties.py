@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -44,13 +46,11 @@ def test_every_context_is_sound_covers_everything_and_extends_the_last_one(steps
 def test_the_model_reaches_what_it_is_meant_to_reach():
     """A guard for the test above: each situation it is about really occurs in a life of this length."""
     seen = set()
-    for seed in range(8):
-        model = Model()
-        for step in range(70):
-            number = (step * 31 + seed * 17) * 2_654_435_761 >> 7
-            operation = (OPERATIONS + APPENDS)[number % (len(OPERATIONS) + len(APPENDS))]
-            getattr(model, operation)(number // 64 % 46)
-            model.check(number % 46)
+    for seed in range(20):
+        model, rng = Model(), Random(seed)
+        for _ in range(70):
+            getattr(model, rng.choice(OPERATIONS + APPENDS))(rng.randrange(46))
+            model.check(rng.randrange(46))
             context = model.before
             text = str(context.messages)
             seen |= {
@@ -68,10 +68,12 @@ def test_the_model_reaches_what_it_is_meant_to_reach():
                     "hints": bool(context.volatile),
                     "time gap": "om-time-gap" in text,
                     "start": "om-start" in text,
+                    "news": "om-other-notes" in text,
+                    "news in the log": "elsewhere" in str(context.system),
                 }.items()
                 if found
             }
     assert seen == {
         "open group", "late result", "placeholder", "gap", "trim", "pinned question", "pinned call", "stale chunk", "log",
-        "hints", "time gap", "start",
+        "hints", "time gap", "start", "news", "news in the log",
     }  # fmt: skip

@@ -115,6 +115,7 @@ DECLARE
     v_matches integer := 1;
     v_memory json;
     v_jobs json;
+    v_ready json;
 BEGIN
     IF p_id IS NOT NULL THEN
         SELECT * INTO v_thread FROM threads WHERE tenant_id = v_tenant AND id = p_id;
@@ -134,19 +135,70 @@ BEGIN
      WHERE j.tenant_id = v_tenant
        AND j.target IN ('thread:' || v_thread.id, 'memory:' || v_thread.memory_id)
        AND j.state IN ('available', 'running', 'retryable');
-    RETURN json_build_object('thread', row_to_json(v_thread), 'memory', v_memory, 'jobs', v_jobs, 'matches', v_matches);
+    IF v_thread.buffered_seq > v_thread.observed_seq THEN  -- up to the first stale one: activation stops before it
+        SELECT json_agg(c.message_tokens ORDER BY c.from_seq) FILTER (WHERE NOT c.blocked) INTO v_ready FROM (
+            SELECT message_tokens, from_seq, bool_or(stale) OVER (ORDER BY from_seq) AS blocked FROM chunks
+             WHERE tenant_id = v_tenant AND thread_id = v_thread.id AND from_seq > v_thread.observed_seq) c;
+    END IF;
+    RETURN json_build_object('thread', row_to_json(v_thread), 'memory', v_memory, 'jobs', v_jobs, 'matches', v_matches,
+                             'ready', v_ready);
 END $$;
 
+-- What other threads of a memory hold that is not in its log yet, for `p_most` of them, most recently active first: the
+-- notes that wait for activation, and the newest words since. They are found by their buffered chunks and by the time at
+-- which the sweep looks for pending messages, so this costs the same however many threads there are.
+CREATE FUNCTION om_others_v1(p_thread bigint, p_memory bigint, p_most integer)
+RETURNS json LANGUAGE sql STABLE AS $$
+    WITH found AS (
+        SELECT thread_id AS id FROM (
+            SELECT thread_id FROM chunks
+             WHERE tenant_id = current_setting('om.tenant') AND memory_id = p_memory AND position IS NULL
+               AND thread_id <> p_thread
+             ORDER BY id DESC LIMIT 64) c
+         UNION
+        SELECT id FROM (
+            SELECT id FROM threads
+             WHERE tenant_id = current_setting('om.tenant') AND memory_id = p_memory AND idle_due_at IS NOT NULL
+               AND id <> p_thread
+             ORDER BY idle_due_at DESC LIMIT 32) t),
+    chosen AS (
+        SELECT t.* FROM threads t JOIN found f USING (id)
+         WHERE t.tenant_id = current_setting('om.tenant') AND t.head_seq > t.observed_seq
+         ORDER BY t.last_activity_at DESC NULLS LAST, t.id DESC LIMIT p_most)
+    SELECT json_agg(json_build_object(
+               'thread', t.external_id, 'timezone', t.timezone,
+               'notes', (
+                   SELECT json_agg(c.text ORDER BY c.from_seq) FROM (
+                       SELECT text, from_seq FROM chunks
+                        WHERE tenant_id = t.tenant_id AND thread_id = t.id AND from_seq > t.observed_seq
+                          AND NOT stale AND text <> ''
+                        ORDER BY from_seq DESC LIMIT 16) c),
+               'messages', (
+                   SELECT json_agg(row_to_json(m) ORDER BY m.seq) FROM (
+                       SELECT seq, client_id, role, author, parts, timezone, NULL AS metadata, created_at, tokens, turn,
+                              continues, removed_at
+                         FROM messages
+                        WHERE tenant_id = t.tenant_id AND thread_id = t.id AND seq > t.buffered_seq
+                          AND role IN ('user', 'assistant') AND removed_at IS NULL AND tokens <= 4000
+                        ORDER BY seq DESC LIMIT 16) m))
+               ORDER BY t.last_activity_at DESC NULLS LAST, t.id DESC)
+      FROM chosen t
+$$;
+
 -- What a context shows beside the log and the messages: the active reflection, the newest working memory of the thread
--- and of its resource, and the extracted values of the memory.
-CREATE FUNCTION om_kept_v1(p_thread bigint, p_resource text, p_memory bigint, p_generation bigint)
+-- and of its resource, the extracted values of the memory, and the newest of other threads (`p_others`; 0: none).
+CREATE FUNCTION om_kept_v1(p_thread bigint, p_resource text, p_memory bigint, p_generation bigint, p_others integer)
 RETURNS json LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_tenant text := current_setting('om.tenant');
     v_reflection json;
     v_working json;
     v_extractions json;
+    v_others json;
 BEGIN
+    IF p_others > 0 THEN
+        v_others := om_others_v1(p_thread, p_memory, p_others);
+    END IF;
     IF p_generation > 0 THEN
         SELECT row_to_json(r) INTO v_reflection FROM reflections r
          WHERE r.tenant_id = v_tenant AND r.memory_id = p_memory AND r.generation = p_generation;
@@ -161,5 +213,6 @@ BEGIN
           ORDER BY version DESC LIMIT 1)) w;
     SELECT json_agg(e ORDER BY e.slug) INTO v_extractions FROM extractions e
      WHERE e.tenant_id = v_tenant AND e.memory_id = p_memory;
-    RETURN json_build_object('reflection', v_reflection, 'working_memory', v_working, 'extractions', v_extractions);
+    RETURN json_build_object('reflection', v_reflection, 'working_memory', v_working, 'extractions', v_extractions,
+                             'others', v_others);
 END $$;

@@ -31,6 +31,8 @@ CREATE TABLE memories (
     base_tokens BIGINT DEFAULT 0 NOT NULL,
     next_position BIGINT DEFAULT 1 NOT NULL,
     reflected_position BIGINT DEFAULT 0 NOT NULL,
+    log_version BIGINT DEFAULT 0 NOT NULL,
+    log_reason TEXT,
     buffered_generation BIGINT,
     stuck_log_tokens BIGINT,
     discarded_version BIGINT,
@@ -199,6 +201,7 @@ CREATE TABLE threads (
     wait_latch_seq BIGINT,
     shown_from_seq BIGINT DEFAULT 0 NOT NULL,
     shown_position BIGINT DEFAULT 0 NOT NULL,
+    shown_version BIGINT DEFAULT 0 NOT NULL,
     pins BIGINT[] DEFAULT '{}' NOT NULL,
     hints JSON DEFAULT '{}' NOT NULL,
     early_activation JSON,
@@ -217,6 +220,7 @@ CREATE TABLE threads (
 CREATE INDEX threads_external_idx ON threads (tenant_id, external_id);
 CREATE INDEX threads_idle_due_idx ON threads (idle_due_at) WHERE idle_due_at IS NOT NULL;
 CREATE INDEX threads_memory_idx ON threads (tenant_id, memory_id);
+CREATE INDEX threads_pending_idx ON threads (tenant_id, memory_id, idle_due_at) WHERE idle_due_at IS NOT NULL;
 
 CREATE TABLE chunks (
     tenant_id TEXT NOT NULL,
@@ -261,6 +265,7 @@ CREATE TABLE chunks (
 
 CREATE INDEX chunks_job_idx ON chunks (tenant_id, job_id);
 CREATE INDEX chunks_memory_idx ON chunks (tenant_id, memory_id, id);
+CREATE INDEX chunks_buffered_idx ON chunks (tenant_id, memory_id, id) WHERE position IS NULL;
 
 CREATE TABLE events (
     tenant_id TEXT NOT NULL,
