@@ -21,6 +21,7 @@ from om_core.domain.errors import (
     UnusableOutputError,
 )
 from om_core.domain.job import JobKind, JobState
+from om_core.formats.sanitise import sanitise_text
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, NewJob
 from om_core.prompts.observer import OBSERVER_VERSION
@@ -55,7 +56,7 @@ def error_json(error: BaseException) -> JsonObject:
     """An error as a job stores it: a code, and a message of bounded length."""
     code = error.code if isinstance(error, OmError) else "internal"
     text = str(error) if isinstance(error, OmError) else f"{type(error).__name__}: {error}"
-    return {"code": code, "message": text[: events.ERROR_LIMIT]}
+    return {"code": code, "message": sanitise_text(text[: events.ERROR_LIMIT])}  # an error may quote anything
 
 
 def verdict(job: Job, error: BaseException, policy: MemoryPolicy) -> FinishedJob:

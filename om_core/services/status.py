@@ -14,6 +14,7 @@ from om_core.services.views import hints_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from om_core.domain.chunk import Chunk
     from om_core.domain.job import Job
@@ -49,9 +50,10 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
         policy = services.policies.of(memory)
         budgets = budgets_of(tx, services, state, policy, JobKind.OBSERVE)
         running = tx.jobs.running()
+        now = tx.now()
         kept = tx.kept(state, memory)
     workers = services.store.system.workers(max_age_s=WORKER_SEEN_S)
-    explained = _explained(snapshot, policy, jobs, workers, services)
+    explained = _explained(snapshot, policy, jobs, workers, now)
     breaker, held = held_back(services, policy, budgets, running=running)
     return {
         "recordId": str(memory.id),
@@ -128,10 +130,10 @@ def _explained(
     policy: MemoryPolicy,
     jobs: Sequence[Job],
     workers: Sequence[WorkerRow],
-    services: Services,
+    now: datetime,
 ) -> JsonObject:
     """The extra fields of our status: what is pending and since when, what runs, what went wrong."""
-    thread, now = snapshot.thread, services.clock.now()
+    thread = snapshot.thread
     oldest = thread.oldest_pending_at
     failed = next((job for job in jobs if job.error), None)
     idle = dict(decide(snapshot, policy, now).idle)
@@ -151,7 +153,7 @@ def _explained(
         "running": [
             {"id": job.id, "kind": job.kind.value, "attempt": job.attempt, "owner": job.lease_owner}
             for job in jobs
-            if job.state.value == "running"
+            if job.state.value == "running" and job.lease_expires_at and job.lease_expires_at > now
         ],
         "live_jobs": sorted(kind.value for kind in snapshot.live_jobs),
         "last_error": None if failed is None else {"job": failed.id, **(failed.error or {})},

@@ -12,6 +12,7 @@ from om_core.domain.errors import ConflictError, InvalidInputError, PolicyError,
 from om_core.domain.extraction import ERROR_CHARS, Extraction, Outcome, bounded, value_text
 from om_core.domain.policy import ExtractorSpec
 from om_core.domain.working_memory import DEFAULT_TEMPLATE
+from om_core.formats.sanitise import sanitise_text
 from om_core.options.functions import load
 from om_core.options.json_schema import mismatch, resolve_schema
 from om_core.ports import AskedValue
@@ -173,7 +174,7 @@ def failure(error: BaseException) -> str:
     """A failure in one line, without secrets."""
     ours = isinstance(error, InvalidInputError | PolicyError | SetupError | ConflictError)
     text = str(error) if ours else f"{type(error).__name__}: {error}"
-    return redact(" ".join(text.split()))[:ERROR_CHARS]
+    return redact(sanitise_text(" ".join(text.split())))[:ERROR_CHARS]
 
 
 def judge(spec: ExtractorSpec, value: Json, schema: JsonObject | None, policy: MemoryPolicy) -> Outcome:
@@ -182,7 +183,7 @@ def judge(spec: ExtractorSpec, value: Json, schema: JsonObject | None, policy: M
         return Outcome(slug=spec.slug)
     # A change of the document is held against the schema with all the rest of it, when it is merged.
     if schema is not None and not is_working_memory(spec) and (problem := mismatch(value, schema)) is not None:
-        return Outcome(slug=spec.slug, error=redact(f"does not fit its schema: {problem}")[:ERROR_CHARS])
+        return Outcome(slug=spec.slug, error=redact(sanitise_text(f"does not fit its schema: {problem}"))[:ERROR_CHARS])
     if isinstance(value, str) and (reason := degenerate_reason(value)) is not None:
         return Outcome(slug=spec.slug, error=redact(reason)[:ERROR_CHARS])
     size = len(value_text(value).encode())

@@ -29,7 +29,7 @@ CALL_S = 5.0
 OPTIONS = {"observation": {"message_tokens": 6000, "buffer_tokens": 0.2}, "reflection": {"observation_tokens": 6000}}
 
 
-@pytest.mark.report("A04")
+@pytest.mark.report("A04", "K10")
 @pytest.mark.slow
 def test_no_step_waits_for_a_slow_model_below_block_after(settings: Settings, tmp_path: Path) -> None:
     """60 steps at a pace of 200 ms, 5 s per model call, thresholds of 6,000 tokens; prints the latencies (-s)."""

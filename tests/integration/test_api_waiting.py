@@ -93,6 +93,7 @@ def test_without_a_worker_a_wait_ends_with_the_job_as_it_stands(services: Servic
         assert (found["state"], found["result"]["id"]) == ("available", found["job"])
 
 
+@pytest.mark.report("K05")
 @pytest.mark.parametrize(("end", "status", "code"), [("cancelled", 409, "conflict"), ("discarded", 422, "give_up")])
 def test_an_awaited_job_that_fails_is_an_error(services: Services, end: str, status: int, code: str) -> None:
     app = create_app(services, auth="off")
@@ -125,6 +126,7 @@ def waiters(app: Any) -> int:
     return sum(len(futures) for futures in app.state.om.waiter._waiting.values())
 
 
+@pytest.mark.report("J18")
 def test_many_waiting_requests_hold_no_thread_and_no_connection(services: Services) -> None:
     """60 wait, more than the pool has threads (40) or connections (8), and others are answered meanwhile."""
     app = create_app(services, auth="off")

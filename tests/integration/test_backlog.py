@@ -78,6 +78,7 @@ def covered(memory: Memory) -> list[tuple[int, int]]:
             return [(chunk["from_seq"], chunk["to_seq"]) for chunk in sorted(chunks, key=lambda chunk: chunk["id"])]
 
 
+@pytest.mark.report("J09")
 def test_a_million_waiting_tokens_drain_in_order_while_turns_go_on(services_with: Callable[..., Services]) -> None:
     model = Tracing()
     services = services_with({"model": "openai/instant"}, model=model)
@@ -154,6 +155,7 @@ def parked(settings: Settings) -> Iterator[tuple[Memory, Settings, list[bool]]]:
             yield memory, scripted, poisoned
 
 
+@pytest.mark.report("J10")
 @pytest.mark.parametrize("by", ["command", "api"])
 def test_discarded_work_is_listed_with_its_reason_and_redriven(settings: Settings, tmp_path: Path, by: str) -> None:
     with parked(settings) as (memory, scripted, poisoned):
@@ -199,6 +201,7 @@ class Failing(Tracing):
         return ModelReply(text=self.answer, model=request.model, input_tokens=1, output_tokens=1, finish_reason="stop")
 
 
+@pytest.mark.report("Q03")
 def test_what_failed_is_not_tried_again_at_every_turn(services_with: Callable[..., Services]) -> None:
     """Neither by the turn nor by a worker that is free all the time: the job waits for its time."""
     model = Failing(REFUSAL)

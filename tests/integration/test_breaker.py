@@ -219,6 +219,7 @@ def test_with_a_fallback_work_goes_on_there_and_the_broken_model_is_only_probed(
     assert asked.count("spare") >= 12
 
 
+@pytest.mark.report("K02")
 def test_ten_minutes_of_outage_cost_few_calls_every_turn_is_answered_and_work_resumes(outage: Outage) -> None:
     outage.answer = down()
     outage.talk(20)
@@ -256,6 +257,7 @@ def test_a_context_does_not_wait_for_a_model_whose_breaker_is_open(outage: Outag
     assert found.context.waited_s == 0
 
 
+@pytest.mark.report("K02")
 def test_the_pause_a_provider_asks_for_is_kept_by_job_and_breaker(outage: Outage) -> None:
     outage.answer = down(429, **{"Retry-After": "200"})
     outage.talk(1)
@@ -270,6 +272,7 @@ def test_the_pause_a_provider_asks_for_is_kept_by_job_and_breaker(outage: Outage
     assert 190 < outage.open_for_s <= 200
 
 
+@pytest.mark.report("K06")
 @pytest.mark.parametrize(
     "options", [{**OPTIONS, "observation": {**SMALL["observation"], "max_attempt": "1s"}}], ids=["1 s"]
 )

@@ -6,6 +6,8 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from om_core.domain.job import JobState
 from om_core.ports import ClaimLimits, FinishedJob
 from tests.support.fixtures import system_session
@@ -43,6 +45,7 @@ def finish(store: PostgresStore, claimed: ClaimedJob) -> None:
         assert tx.jobs.finish(claimed.job, FinishedJob(state=JobState.COMPLETED))
 
 
+@pytest.mark.report("K11")
 def test_a_tenant_never_runs_more_than_its_cap(store: PostgresStore) -> None:
     ids = backlog(store, "one", 10)
     running = [claim(store, job_id, in_flight=3) for job_id in ids]
@@ -54,6 +57,7 @@ def test_a_tenant_never_runs_more_than_its_cap(store: PostgresStore) -> None:
     assert claim(store, in_flight=3) is None
 
 
+@pytest.mark.report("K11")
 def test_claims_that_meet_never_pass_the_cap_together(store: PostgresStore) -> None:
     ids = backlog(store, "one", 60)
     found: list[ClaimedJob | None] = []
@@ -93,6 +97,7 @@ def test_a_lease_that_expired_takes_no_slot(store: PostgresStore) -> None:
     assert claim(store, in_flight=1) is not None
 
 
+@pytest.mark.report("J08")
 def test_a_ring_for_a_tenant_at_its_cap_does_the_best_work_of_another(store: PostgresStore) -> None:
     first, second = backlog(store, "one", 2, age=100)
     [other] = backlog(store, "two", 1, age=1)
@@ -115,6 +120,7 @@ def test_the_best_job_is_waited_for_then_of_the_tenant_with_fewest_leases_then_t
     assert order == ["waited", "old", "young", "busy"]
 
 
+@pytest.mark.report("J08")
 def test_a_tenant_with_nine_tenths_of_a_backlog_does_not_starve_the_others(store: PostgresStore) -> None:
     """16 slots; rings come in the order of age, so nearly all of them are for the big tenant."""
     rings = deque(backlog(store, "big", 1_800, age=100))

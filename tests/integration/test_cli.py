@@ -202,6 +202,7 @@ def test_cancelling_a_job_and_asking_again(om: Om, talked: Memory) -> None:
     assert (asked.code, asked.json["reason"]) == (0, "due")
 
 
+@pytest.mark.report("K05")
 @pytest.mark.usefixtures("talked")
 def test_asking_for_work_that_nobody_does_ends_with_1(om: Om) -> None:
     ran = om("observe", "trip", "--wait", "0.2")
@@ -326,6 +327,7 @@ def test_the_doctor_leaves_nothing_behind(om: Om, settings: Settings) -> None:
         assert connection.exec_driver_sql("SELECT count(*) FROM memories").scalar() == 0
 
 
+@pytest.mark.report("J08")
 @pytest.mark.usefixtures("talked")
 def test_the_doctor_names_due_jobs_that_nobody_takes(om: Om, settings: Settings) -> None:
     sql(settings, "UPDATE jobs SET run_at = now() - interval '5 minutes'")

@@ -127,6 +127,7 @@ def test_redriving_a_parked_chunk_replaces_its_text_in_place(scripted: Scripted)
     assert "TRACE-0" in first["text"]
 
 
+@pytest.mark.report("J10")
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_outage_waits_and_counts_as_no_failure(scripted: Scripted, status: int) -> None:
     answers = [Reply(status=status, text="no"), Reply(status=status, text="no")]
@@ -161,6 +162,7 @@ def test_empty_notes_cover_their_range_and_add_nothing(scripted: Scripted) -> No
     assert (chunk["kind"], chunk["text"], chunk["tokens"]) == ("empty", "", 0)
 
 
+@pytest.mark.report("K01")
 def test_a_failed_attempt_is_an_event_and_turns_go_on(scripted: Scripted) -> None:
     scripted.script = lambda _: Reply(status=503, text="down")
     scripted.talk(6)

@@ -48,6 +48,7 @@ def stage(servers: Servers, database_url: str) -> Iterator[Stage]:
     admin.close()
 
 
+@pytest.mark.report("J02")
 @pytest.mark.parametrize("taken", TAKEN)
 @pytest.mark.parametrize("write", WRITES)
 def test_a_worker_whose_job_was_taken_writes_nothing(memory: Memory, write: str, taken: str) -> None:
@@ -80,6 +81,7 @@ def worker(memory: Memory, queue: str) -> Actor:
     return Actor("worker", work, None)
 
 
+@pytest.mark.report("J15")
 def test_a_range_whose_cursor_has_moved_is_not_stored(memory: Memory, stage: Stage) -> None:
     talk(memory, "t", 10)
     late = worker(memory, "buffering")
@@ -94,6 +96,7 @@ def test_a_range_whose_cursor_has_moved_is_not_stored(memory: Memory, stage: Sta
     assert memory.jobs().items[0]["state"] == "running", "the whole transaction is undone, and the lease runs out"
 
 
+@pytest.mark.report("J15")
 @pytest.mark.parametrize(("first", "last"), [(1, 2), (2, 3), (1, 9), (99, 100)])
 def test_the_database_refuses_a_chunk_that_does_not_go_on_where_one_ends(memory: Memory, first: int, last: int) -> None:
     """Overlaps share a first or a last message, or begin where no chunk ends; so do gaps."""

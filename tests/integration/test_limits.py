@@ -98,6 +98,7 @@ def price_table() -> dict[str, Any]:
     return {"openai/scripted": ModelPrice(input=1e-4, output=1e-4)}
 
 
+@pytest.mark.report("Q03")
 @pytest.mark.parametrize(("unit", "limit"), [("tokens_per_day", 14_000), ("usd_per_day", 1.4)], ids=["tokens", "money"])
 @pytest.mark.parametrize("scope", ["thread", "resource", "tenant"])
 def test_a_budget_stops_work_visibly_and_it_goes_on_the_next_day(

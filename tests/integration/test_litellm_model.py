@@ -100,6 +100,7 @@ def test_32_slow_calls_wait_side_by_side():
     assert max(start for start, _ in times) < min(end for _, end in times), "not all were in flight together"
 
 
+@pytest.mark.report("K06")
 @pytest.mark.parametrize(
     "reply", [Reply(hang=True), Reply(text="x" * 1000, drip_s=0.02)], ids=["never answers", "drips byte by byte"]
 )

@@ -136,6 +136,7 @@ def test_openmetrics_is_spoken_to_who_asks_for_it(services: Services) -> None:
     assert response.text.endswith("# EOF\n")
 
 
+@pytest.mark.report("J08")
 def test_depth_and_ages_follow_a_job_through_its_states(services: Services, store: PostgresStore) -> None:
     memory = Memory(services)
     empty = store.system.gauges()

@@ -50,6 +50,7 @@ def break_chunks(servers: Servers, database_url: str, condition: str) -> None:
     connection.close()
 
 
+@pytest.mark.report("J11")
 @pytest.mark.parametrize("condition", OUTAGES.values(), ids=OUTAGES)
 def test_an_outage_of_the_database_waits_and_counts_as_no_failure(
     services: Services, servers: Servers, database_url: str, condition: str
@@ -65,6 +66,7 @@ def test_an_outage_of_the_database_waits_and_counts_as_no_failure(
     assert job["error"]["code"] == "database"
 
 
+@pytest.mark.report("J11")
 @pytest.mark.parametrize("condition", INPUT_FAULTS.values(), ids=INPUT_FAULTS)
 def test_a_statement_that_the_input_breaks_counts_as_a_failure(
     services: Services, servers: Servers, database_url: str, condition: str

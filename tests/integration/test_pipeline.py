@@ -257,6 +257,7 @@ def test_an_open_call_holds_the_cut_and_its_pair_is_never_torn(memory: Memory) -
     assert check_context(memory.context("t", resource="r").context) == []
 
 
+@pytest.mark.report("J02")
 def test_a_late_worker_writes_nothing(memory: Memory) -> None:
     """The fence alone: the range is still free, only the attempt is old."""
     talk(memory, "t", 10)

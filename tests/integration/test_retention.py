@@ -71,6 +71,7 @@ def test_events_go_before_jobs_each_at_its_own_age(used: Memory) -> None:
     assert prune(used.services) == PruneResult(jobs=jobs)
 
 
+@pytest.mark.report("J10")
 def test_live_and_discarded_jobs_stay_however_old(used: Memory) -> None:
     ids = {state: insert(used, number, state) for number, state in enumerate(STATES)}
 

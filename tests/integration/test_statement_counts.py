@@ -167,6 +167,7 @@ def _empty_end_of_turn(memory: Memory, length: int) -> object:
     return memory.append("t", [], resource="r", end_of_turn=True)
 
 
+@pytest.mark.report("Q06")
 @pytest.mark.parametrize(
     "step",
     [
@@ -192,6 +193,7 @@ def test_a_step_takes_at_most_six_statements(
     assert 0 < len(statements) <= STEP, "\n".join(statements)
 
 
+@pytest.mark.report("Q06")
 @pytest.mark.parametrize(
     "options",
     [{}, {"read_only": True}, {"model": "openai/gpt-5-mini"}, {"max_tokens": 100_000}],

@@ -70,6 +70,7 @@ def test_a_connection_that_breaks_within_a_transaction_is_not_replaced(store: Po
         tx.threads.get("r", "t")
 
 
+@pytest.mark.report("J23")
 def test_a_thread_that_cannot_be_woken_does_not_stop_the_sweep(services_with: Callable[..., Services]) -> None:
     bell = Bell()
     services = services_with(dispatcher=bell)

@@ -97,6 +97,7 @@ def test_the_job_waited_for_is_raised_to_the_queue_of_those_waited_for(worked: M
     assert job["queue"] == "observation"
 
 
+@pytest.mark.report("K01")
 @pytest.mark.parametrize("wait", ["threads", "event loop"])
 def test_a_wait_in_vain_ends_in_time_and_is_not_repeated(
     services_with: Callable[..., Services], gated: GatedModel, wait: str

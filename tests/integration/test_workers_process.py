@@ -97,6 +97,7 @@ def test_a_worker_leaves_the_queues_of_others_alone(settings: Settings, tmp_path
         assert "job ended" not in other.output
 
 
+@pytest.mark.report("J12")
 def test_with_redis_away_the_sweep_does_the_work_and_rings_come_back_with_it(
     settings: Settings, servers: Servers, tmp_path: Path
 ):
@@ -114,6 +115,7 @@ def test_with_redis_away_the_sweep_does_the_work_and_rings_come_back_with_it(
         assert worker.alive
 
 
+@pytest.mark.report("J12")
 def test_a_worker_starts_and_works_before_redis_does(settings: Settings, servers: Servers, tmp_path: Path):
     with redis_down(servers), client(settings) as memory:
         job = append(memory, "t")
@@ -139,6 +141,7 @@ def test_a_redis_that_hangs_holds_up_neither_work_nor_shutdown(settings: Setting
             servers.embedded.wait_ready()
 
 
+@pytest.mark.report("J14")
 def test_restart_canary_tasks_in_flight_survive_a_restart_of_redis(
     settings: Settings, servers: Servers, tmp_path: Path
 ):
@@ -168,6 +171,7 @@ def test_restart_canary_tasks_in_flight_survive_a_restart_of_redis(
             assert worker.stop() == 0
 
 
+@pytest.mark.report("J19")
 def test_sigterm_lets_running_jobs_finish(settings: Settings, tmp_path: Path):
     with ScriptedModelServer(delay_s=1.5) as server:
         scripted = scripted_settings(settings, server)
@@ -183,6 +187,7 @@ def test_sigterm_lets_running_jobs_finish(settings: Settings, tmp_path: Path):
             assert memory.services.store.system.workers(max_age_s=60) == ()
 
 
+@pytest.mark.report("J19")
 def test_sigterm_hands_back_what_does_not_finish_in_time(settings: Settings, tmp_path: Path):
     with ScriptedModelServer(lambda request, number: Reply(hang=True)) as server:
         scripted = scripted_settings(replace(settings, lease_s=60.0), server)
@@ -196,6 +201,7 @@ def test_sigterm_hands_back_what_does_not_finish_in_time(settings: Settings, tmp
             assert job_state(memory.services, job) in {"available", "retryable"}
 
 
+@pytest.mark.report("J02", "J05")
 def test_a_killed_worker_is_replaced_when_its_lease_ends(settings: Settings, tmp_path: Path):
     def script(request, number):
         return Reply(hang=True) if number == 1 else Reply(text=answer_reply(request))
@@ -213,6 +219,7 @@ def test_a_killed_worker_is_replaced_when_its_lease_ends(settings: Settings, tmp
             assert memory.job(job)["attempt"] == 2
 
 
+@pytest.mark.report("J12")
 def test_lost_rings_are_rung_again(settings: Settings, redis_url: str, tmp_path: Path):
     with client(settings) as memory:
         job = append(memory, "t")

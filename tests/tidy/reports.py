@@ -14,7 +14,7 @@ from typing import Final
 from tests.tidy.sources import Finding, Source, project_sources
 
 HERE: Final = "tests/tidy/reports.py"
-COMPLETE: Final = frozenset("ABCM")
+COMPLETE: Final = frozenset("ABCJKMQ")
 """Themes of which every entry has a test, or a reason that is not `PENDING`."""
 PENDING: Final = "pending: "
 """How the reason of an entry begins whose feature is still to come."""

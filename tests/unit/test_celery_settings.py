@@ -48,6 +48,7 @@ TRANSPORT = {
 }
 
 
+@pytest.mark.report("J14")
 @pytest.mark.parametrize(("name", "value"), SETTINGS)
 def test_each_setting_has_its_value(name, value):
     assert build_app(URL).conf[name] == value

@@ -66,6 +66,7 @@ def test_the_log_is_a_block_per_chunk_after_preamble_and_reflection():
     assert all(block.cacheable for block in context.system)
 
 
+@pytest.mark.report("Q01")
 def test_earlier_blocks_keep_their_bytes_when_the_log_grows():
     before = build([user(9)], chunks=[chunk(2, 4, 5)], observed_seq=5)
     after = build([user(9)], chunks=[chunk(2, 4, 5), chunk(3, 6, 8)], observed_seq=8)
@@ -301,6 +302,7 @@ def test_an_ephemeral_result_answers_an_open_call_without_making_it_stable():
     assert context.stable_messages == 1
 
 
+@pytest.mark.report("Q01")
 def test_the_tail_changes_nothing_of_the_stable_part():
     rows = [user(1), calls(2, "a")]
     extra = VolatileBlock(text="notes of the person", kind="working_memory")

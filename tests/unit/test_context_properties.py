@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def live(steps):
     return model
 
 
+@pytest.mark.report("Q01")
 @settings(max_examples=250, deadline=None)
 @given(STEPS)
 @example(

@@ -34,6 +34,7 @@ def sound(context, question_seq=0):
 # -- sizes ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.report("Q06")
 def test_sizes_use_stored_counts_and_count_only_what_memory_adds():
     rows = [user(1, tokens=100), says(2, tokens=50)]
     plain = build(rows)

@@ -54,6 +54,7 @@ def test_an_outage_is_logged_once(caplog):
     assert len([record for record in caplog.records if record.name == "om.rings"]) == 1
 
 
+@pytest.mark.report("Q07")
 def test_of_too_many_rings_the_oldest_are_dropped_and_counted(away):
     away.ring(jobs(1))
     eventually(lambda: not away.healthy)
@@ -90,6 +91,7 @@ def test_closing_an_idle_or_unreachable_dispatcher_takes_no_time(away):
     assert not [thread for thread in threading.enumerate() if thread.name == "om-rings"]
 
 
+@pytest.mark.report("P05")
 def test_a_ring_after_the_end_is_dropped(away):
     away.close()
     away.ring(jobs(3))

@@ -40,6 +40,7 @@ def test_an_exception_of_the_coroutine_is_raised_to_the_caller(loop):
         loop.run(fail, timeout_s=5)
 
 
+@pytest.mark.report("K06")
 def test_a_call_that_never_ends_is_cancelled_at_its_deadline(loop):
     cancelled = threading.Event()
 

@@ -28,6 +28,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.report("K09")
 @pytest.mark.parametrize("name, expected", SPELLINGS)
 def test_a_name_becomes_provider_and_model_in_litellms_spelling(name, expected):
     assert to_litellm(name) == expected

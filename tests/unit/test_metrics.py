@@ -139,6 +139,7 @@ def test_many_scrapes_ask_postgres_once() -> None:
     assert system.asked == 1
 
 
+@pytest.mark.report("Q07")
 def test_models_beyond_a_number_share_a_label() -> None:
     labels = {metrics.model_label(f"test/model-{number}") for number in range(metrics.MOST_MODELS + 50)}
     assert metrics.OTHER_MODEL in labels
@@ -219,6 +220,7 @@ def test_the_cacheable_share_counts_what_the_context_before_had(
     assert (kept_tokens(), new_tokens()) == (kept, new), name
 
 
+@pytest.mark.report("Q07")
 def test_only_so_many_threads_are_remembered() -> None:
     share = PrefixShare(most_threads=2)
     with counted("om_prefix_tokens_total", state="kept") as kept:

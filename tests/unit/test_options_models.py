@@ -39,6 +39,7 @@ def test_a_top_level_model_beside_one_of_a_phase_is_refused(phase):
         resolve_policy({"model": "a/top", phase: {"model": "a/p"}})
 
 
+@pytest.mark.report("K09")
 @pytest.mark.parametrize("value", [
     ["a/one", "b/two", "a/one"],
     [{"model": "a/one"}, {"model": "b/two"}],
@@ -52,6 +53,7 @@ def test_a_list_is_a_model_and_its_fallbacks(value):
 LIMITS: dict = {"up_to": {"128000": "a/large", 8_000: "a/small"}}
 
 
+@pytest.mark.report("K09")
 @pytest.mark.parametrize("value", [LIMITS, {"upTo": LIMITS["up_to"]}, ModelByInputTokens(LIMITS["up_to"])])
 def test_a_model_by_input_size_takes_the_first_limit_that_is_not_below(value):
     model = resolve_policy({"model": value}).reflection.model
@@ -70,6 +72,7 @@ def test_an_input_above_the_largest_limit_is_refused_with_both_numbers():
         model.model_for(128_001)
 
 
+@pytest.mark.report("K09")
 def test_the_largest_limit_bounds_the_window_so_that_inputs_are_cut_instead():
     assert resolve_policy({"model": LIMITS}).observation.model.window_tokens == 128_000
     smaller = {"observation": {"model": LIMITS, "window_tokens": 64_000}}
