@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from om_core.domain.chunk import ChunkKind, ChunkState, Hints
 from om_core.domain.cuts import Cut, open_calls
 from om_core.domain.errors import LostRaceError
+from om_core.domain.extraction import Extraction
 from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
-from om_core.services.enqueue import decide_again
+from om_core.services.enqueue import decide_again, late_job
 from om_core.services.model_calls import input_room
 from om_core.services.observe import SYSTEM_TOKENS, Range, ask, finished_with, notes_of
 from om_core.services.ranges import READ_LIMIT
 from om_core.services.stored_chunk import chunk_ended
+from om_core.services.values import inline_values, keep
 
 if TYPE_CHECKING:
     from threading import Event
@@ -46,7 +48,8 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
         if not _wanting(chunk):
             return None
         messages = tx.messages.between(snapshot.thread.id, chunk.from_seq - 1, chunk.to_seq, limit=READ_LIMIT)
-    policy = policy_from_json(job.policy)
+        policy = policy_from_json(job.policy)
+        kept = tx.kept(snapshot.thread, snapshot.memory) if policy.observation.extract else None
     tokens = sum(message.tokens for message in messages)
     room = input_room(services.model, policy.observation.model, overhead_tokens=SYSTEM_TOKENS)
     waiting = open_calls(messages)
@@ -68,6 +71,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
             ask_current_task=False,
         ),
         shown_chunks=(),
+        kept=kept,
     )
 
 
@@ -96,6 +100,7 @@ def _store(
     """Rewrite the row, fenced by the attempt and by the row still being stale or parked."""
     text = notes_of(replies)
     result = finished_with(replies)
+    values = inline_values(chosen.policy, "observer", replies)
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(chosen.thread.id)
         chunk = tx.chunks.get(int(job.chunk_id or 0))
@@ -114,6 +119,8 @@ def _store(
             job_id=job.id,
             attempt=job.attempt,
             hints=Hints(),
+            shown_chunks=values.shown_chunks,
+            extracted=values.extracted,
             model=replies[-1]["model"],
             prompt_version=OBSERVER_VERSION,
             cost_usd=result.cost_usd,
@@ -121,9 +128,13 @@ def _store(
         if not tx.jobs.finish(job, result) or not tx.chunks.rewrite(chunk.id, new):
             raise LostRaceError("the chunk was rebuilt meanwhile")
         _recount(tx, thread, chunk, new)
-        tx.events.add([chunk_ended(job, thread, new, tx.now())])
+        where = Extraction(thread_id=thread.id, job_id=job.id, from_seq=new.from_seq, to_seq=new.to_seq)
+        told = keep(tx, chosen.policy, thread, job, values.specs, values.settled, where)
+        tx.events.add([chunk_ended(job, thread, new, tx.now(), told)])
         tx.book_usage(thread, JobKind.REBUILD.value, new.model or "", result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REBUILD)
+        if values.late:
+            jobs += late_job(tx, job, thread, chosen.policy, chunk_id=chunk.id)
     return result, jobs
 
 

@@ -312,6 +312,7 @@ def _into_document(
         from_seq=where.from_seq,
         to_seq=where.to_seq,
         cycle_id=job.cycle_id,
+        chunk_id=job.chunk_id,
     )
     try:
         merge_in(tx, policy, thread, outcome.value, origin, path=WORKING_MEMORY)

@@ -44,6 +44,8 @@ class Origin:
     from_seq: int | None = None
     to_seq: int | None = None
     cycle_id: str | None = None
+    chunk_id: int | None = None
+    """The chunk, where it is made late or again; None for the newest."""
 
 
 def read(services: Services, tenant: str, thread: str | None, resource: str | None) -> JsonObject:
@@ -125,6 +127,11 @@ def merge_in(
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     key = thread.resource_id if options.scope == "resource" else str(thread.id)
+    if origin.chunk_id is not None:
+        newest = tx.working_memory.latest(options.scope, key)
+        newer = newest is not None and newest.thread_id == thread.id and (newest.chunk_id or 0) > origin.chunk_id
+        if newer:  # what a newer range of the thread has written is not put back to what was true before
+            return newest
 
     def made(latest: WorkingMemory | None) -> tuple[MemoryFormat, str]:
         if options.schema is None:

@@ -261,6 +261,24 @@ def test_a_range_that_is_redriven_late_does_not_replace_a_newer_value(stage: Sta
     assert stage.status()["extracted"] == {"extracted": {"mood": {"word": "new"}}}
 
 
+def test_a_parked_range_gives_its_values_when_it_is_redriven(stage: Stage) -> None:
+    memory = stage.open(MOOD, Extractor("Form", "How?", extractors.Mood))
+    stage.junk = True
+    stage.turn()
+    assert {chunk["kind"] for chunk in stage.chunks()} == {"parked"}
+    assert stage.status()["extracted"] == {}
+
+    stage.junk = False
+    stage.sections = section("mood", "calm")
+    stage.objects = [{"form": {"word": str(number)}} for number in range(10)]
+    for job in memory.retry_discarded():
+        assert job["kind"] == "rebuild"
+    stage.run()
+
+    assert all(set(chunk["extracted"]) == {"mood", "form"} for chunk in stage.chunks())
+    assert stage.status()["extracted"]["extracted"]["mood"] == "calm"
+
+
 def test_values_of_an_extractor_that_is_gone_are_not_shown(stage: Stage) -> None:
     stage.open(MOOD)
     stage.sections = section("mood", "calm")

@@ -160,6 +160,11 @@ def test_a_title_that_is_not_asked_for_is_not_taken(services: Services) -> None:
     assert asked_for_titles(recorder) == {False}
 
 
+def always(answer: str) -> Callable[[str], str]:
+    """This answer, whatever the model gave."""
+    return lambda _: answer
+
+
 def with_title(title: str) -> Callable[[str], str]:
     """The answer with this title, whatever title the model gave."""
     return lambda text: f"{text.partition('<thread-title>')[0]}\n<thread-title>\n{title}\n</thread-title>"
@@ -177,3 +182,23 @@ def observed(memory: Memory, *, start: int = 0) -> None:
 
 def asked_for_titles(recorder: Recorder) -> set[bool]:
     return {"<thread-title>" in str(request.prompt[0].content) for request in recorder.asked}
+
+
+def test_what_is_finished_is_still_marked_as_such_after_a_reflection(services: Services) -> None:
+    """Observer and Reflector answer with marks in the forms that models use; the actor sees the one form."""
+    done = "* ✅ (10:00) Invoice 7 was paid: 420 euros"
+    forms = (done, "- **✔️ (10:00)** Invoice 7 was paid: 420 euros", "1. ☑ (10:00) Invoice 7 was paid: 420 euros")
+    for number, form in enumerate(forms):
+        memory, _ = recorded(services, always(f"<observations>\nDate: Mar 1, 2026\n{form}\n</observations>"))
+        thread = f"t{number}"
+        for n in range(40):
+            memory.append(thread, [{"role": "user", "content": TALK.format(n=n)}], resource="r")
+        work_off(memory.services)
+        memory.activate(thread, resource="r")
+        assert memory.reflect(thread, resource="r")["job"]
+        work_off(memory.services)
+        memory.activate(thread, resource="r")
+
+        context = memory.context(thread, resource="r").context
+        assert [block.kind for block in context.system] == ["preamble", "reflection"], form
+        assert done in context.system[1].text, form

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from om_core import Extractor
+from om_core.testing.scripted_server import Reply
 from tests.support.extracting import KEY, Stage, section, stage
 from tests.support.fixtures import raw_session
 
@@ -177,3 +178,16 @@ def test_a_write_by_the_caller_in_between_is_what_the_observer_is_shown_next(sta
     stage.turn(start=6)
 
     assert "working-memory:\n# Name: Eve Smith" in stage.prompts()[1][1]
+
+
+def test_a_range_that_is_redriven_late_does_not_put_the_document_back(stage: Stage) -> None:
+    memory = as_object(stage)
+    stage.objects = [Reply(text="no"), Reply(text="no"), {"working-memory": {"name": "Eve", "city": "Paris"}}]
+    stage.turn()
+    stage.turn(start=6)
+    [job] = memory.jobs(state="discarded").items
+    stage.objects = [{"working-memory": {"name": "Eve", "city": "Lyon"}}]
+    memory.retry_job(job["id"])
+    stage.run()
+
+    assert document(stage)["content"] == {"name": "Eve", "city": "Paris"}

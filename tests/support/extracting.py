@@ -34,6 +34,8 @@ class Stage:
         self._services_with = services_with
         self.sections = ""
         self.objects: list[Any] = []
+        self.junk = False
+        """Whether the Observer's answers are of no use."""
         self.memory: Memory
 
     def open(self, *extract: Extractor, **options: Any) -> Memory:
@@ -49,7 +51,7 @@ class Stage:
         if self.is_extraction(request):
             answer = self.objects.pop(0) if self.objects else {}
             return answer if isinstance(answer, Reply) else Reply(text=json.dumps(answer))
-        return Reply(text=f"{answer_reply(request)}\n{self.sections}")
+        return Reply(text="I'm sorry, I can't." if self.junk else f"{answer_reply(request)}\n{self.sections}")
 
     @staticmethod
     def is_extraction(request: JsonObject) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import om_core
-from om_core import Extractor
+from om_core import ExtractionEvent, Extractor
 from om_core.domain.errors import PolicyError, SetupError
 from om_core.domain.extraction import SHOWN_CHARS, Extraction, values_by_path
 from om_core.domain.policy import ExtractorSpec, MemoryPolicy
 from om_core.options import policy_from_json, policy_to_json, resolve_policy
 from om_core.options.extractors import RESERVED_SLUGS, slug_of
 from om_core.options.functions import load
+from om_core.services.extraction_event import call_function
 from tests.support import extractors
 
 HERE = "tests.support.extractors"
@@ -178,6 +183,42 @@ def test_there_are_at_most_32() -> None:
 def test_a_worker_that_cannot_import_a_function_says_what_to_do() -> None:
     with pytest.raises(SetupError, match=r"cannot import elsewhere.memory:note .* PYTHONPATH"):
         load("elsewhere.memory:note")
+
+
+EVENT = ExtractionEvent(
+    source="observer", slug="mood", name="Mood", tenant="t", thread="x", resource="r", previous=None, current="calm"
+)
+
+
+def test_a_function_that_takes_too_long_is_left_alone() -> None:
+    ended = threading.Event()
+    try:
+        with pytest.raises(TimeoutError, match=r"longer than 0\.05 s"):
+            call_function(lambda event: ended.wait(30), EVENT, timeout_s=0.05)
+    finally:
+        ended.set()
+
+
+def test_a_coroutine_that_takes_too_long_is_stopped() -> None:
+    async def forever(event: ExtractionEvent) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(TimeoutError):
+        call_function(forever, EVENT, timeout_s=0.05)
+
+
+def test_a_function_that_wants_to_end_the_process_only_fails() -> None:
+    with pytest.raises(RuntimeError, match="it raised SystemExit"):
+        call_function(lambda event: sys.exit(3), EVENT, timeout_s=5)
+
+
+def test_a_function_may_not_send_signals_without_end() -> None:
+    event = replace(EVENT, signals=[])
+    for number in range(20):
+        event.send_signal("n", {"number": number, "password": "hunter2hunter2"})
+    with pytest.raises(ValueError, match="more than 20 signals"):
+        event.send_signal("n")
+    assert "hunter2" not in repr(event.signals)
 
 
 def test_values_stand_at_their_paths() -> None:
