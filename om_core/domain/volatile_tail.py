@@ -38,15 +38,18 @@ def volatile_blocks(given: ContextInput, news: Sequence[VolatileBlock] = ()) -> 
     """The tail's blocks in the order in which they are sent; texts without their tags. `news` are notes that belong to
     the log, but came from other threads since the last prefix change.
 
-    A suggested reply is dropped once anything newer exists, be it stored or ephemeral.
+    A suggested reply is dropped once anything newer exists, be it stored or ephemeral; a hint that was switched off is
+    not shown, though it may be stored.
     """
     thread, hints = given.thread, given.thread.hints
     blocks = [block for block in (*news, *given.volatile) if block.text.strip()]
     if given.now is not None:
         blocks.append(VolatileBlock(text=f"Now: {local_time(given.now, thread.timezone)}", kind="date"))
-    if hints.current_task:
+    shown = given.policy.observation
+    if shown.current_task and hints.current_task:
         blocks.append(VolatileBlock(text=hints.current_task, kind="current_task"))
-    if hints.suggested_response and thread.head_seq <= hints.seen_seq and not given.ephemeral:
+    newest = thread.head_seq <= hints.seen_seq and not given.ephemeral
+    if shown.suggested_response and hints.suggested_response and newest:
         blocks.append(VolatileBlock(text=hints.suggested_response, kind="suggested_response"))
     blocks.extend(
         VolatileBlock(text="\n".join(map(_words, message.parts)), kind="ephemeral") for message in given.ephemeral

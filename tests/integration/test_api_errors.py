@@ -70,6 +70,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.report("I01")
 @pytest.mark.parametrize(("path", "field"), PATHS)
 def test_an_id_in_the_path_that_is_no_id_is_422_and_named(client: ApiClient, path: str, field: str) -> None:
     # Sent by hand: httpx would tidy the dots away.

@@ -78,7 +78,7 @@ def covered(memory: Memory) -> list[tuple[int, int]]:
             return [(chunk["from_seq"], chunk["to_seq"]) for chunk in sorted(chunks, key=lambda chunk: chunk["id"])]
 
 
-@pytest.mark.report("J09")
+@pytest.mark.report("E07", "J09")
 def test_a_million_waiting_tokens_drain_in_order_while_turns_go_on(services_with: Callable[..., Services]) -> None:
     model = Tracing()
     services = services_with({"model": "openai/instant"}, model=model)

@@ -316,6 +316,7 @@ def test_a_fallback_is_asked_in_the_same_attempt_when_the_first_never_answers(ou
     assert chunk["model"] == "openai/spare"
 
 
+@pytest.mark.report("E01", "E03")
 @pytest.mark.parametrize(
     "options", [{**OPTIONS, "observation": {**SMALL["observation"], "model_settings": {"temperature": 0.3}}}], ids=[""]
 )

@@ -177,6 +177,7 @@ def test_a_value_takes_back_the_failure_before(stage: Stage) -> None:
     assert (found["value"], found["error"]) == ({"word": "calm"}, None)
 
 
+@pytest.mark.report("H04")
 @pytest.mark.parametrize(
     ("again", "answers", "calls", "value"),
     [

@@ -153,6 +153,7 @@ def test_a_wrong_key_waits_for_somebody_to_fix_it_and_says_so(scripted: Scripted
     assert error["code"] == "setup"
 
 
+@pytest.mark.report("E05", "E06")
 def test_empty_notes_cover_their_range_and_add_nothing(scripted: Scripted) -> None:
     scripted.script = lambda _: Reply(text="<observations>\n</observations>")
     scripted.talk(6)
@@ -176,6 +177,7 @@ def test_a_failed_attempt_is_an_event_and_turns_go_on(scripted: Scripted) -> Non
     assert len(scripted.memory.context("t", resource="r").context.messages) == 7
 
 
+@pytest.mark.report("E07")
 @pytest.mark.parametrize("options", [{**OPTIONS, "observation": {**SMALL["observation"], "window_tokens": 5000}}])
 def test_a_message_larger_than_the_window_is_observed_in_slices_of_one_chunk(scripted: Scripted) -> None:
     text = " ".join(f"TRACE-{n} is a fact among many others here." for n in range(1, 600))

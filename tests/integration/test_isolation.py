@@ -56,6 +56,7 @@ def test_a_query_that_forgets_the_tenant_still_sees_only_one(
         assert session.hot(f"SELECT DISTINCT tenant_id FROM {table}") == [("one",)]
 
 
+@pytest.mark.report("I03")
 def test_a_row_cannot_be_written_for_another_tenant(two_tenants: Memory, store: PostgresStore) -> None:
     with (
         pytest.raises(psycopg2.errors.InsufficientPrivilege, match="row-level security"),

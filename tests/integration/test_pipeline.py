@@ -216,6 +216,7 @@ def test_system_messages_and_memorys_own_blocks_are_ignored(memory: Memory) -> N
     assert [row.message.role.value for row in memory.messages("t", resource="r")] == ["user"]
 
 
+@pytest.mark.report("I03")
 def test_equal_thread_ids_of_two_resources_are_two_threads(memory: Memory) -> None:
     memory.append("t", [{"role": "user", "content": "mine"}], resource="r1")
     memory.append("t", [{"role": "user", "content": "yours"}], resource="r2")

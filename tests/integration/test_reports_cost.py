@@ -79,7 +79,7 @@ def test_a_model_that_only_ever_talks_nonsense_is_paid_within_its_budget(
     assert len(memory.context("t", resource="r", wait=False).context.messages) > 0
 
 
-@pytest.mark.report("Q05", "E08")
+@pytest.mark.report("E08", "E18", "Q05")
 def test_what_the_observer_is_given_stays_the_same_size_over_sixty_cycles(
     services_with: Callable[..., Services],
 ) -> None:

@@ -156,7 +156,7 @@ def test_work_that_was_missed_is_made_up_for_above_the_threshold_without_a_wait(
     assert memory.get_thread("t", resource="r").pending_tokens < before / 2
 
 
-@pytest.mark.report("A05", "L04")
+@pytest.mark.report("A05", "D10", "L04")
 def test_a_long_result_that_the_observer_is_shown_in_part_is_due_by_its_full_size_and_once(
     services_with: Callable[..., Services],
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_pin_before_a_gap_is_followed_by_the_marker_even_while_the_tail_is_emp
     assert after.messages[:2] == before.messages[: before.stable_messages]
 
 
+@pytest.mark.report("D01")
 def test_a_pinned_open_call_has_a_final_placeholder_and_its_late_result_is_quoted():
     rows = [calls(3, "a"), user(10), results(11, "a")]
     context = sound(build(rows, chunks=[chunk(1, 1, 9)], observed_seq=9), 10)
@@ -178,6 +179,7 @@ def test_a_pinned_open_call_has_a_final_placeholder_and_its_late_result_is_quote
     assert context.stable_messages == 6
 
 
+@pytest.mark.report("D01")
 def test_a_pinned_call_right_below_the_cursor_still_takes_its_result():
     context = sound(build([calls(9, "a"), results(10, "a")], chunks=[chunk(1, 1, 9)], observed_seq=9))
     assert context.message_seqs == (None, 9, 10)
@@ -220,6 +222,7 @@ def test_a_users_own_words_around_our_tags_are_not_taken_for_ours(text):
     assert not is_injected(Message(role=Role.USER, parts=(Text(text=text),)))
 
 
+@pytest.mark.report("N02", "N09")
 def test_long_pauses_are_marked_where_the_option_is_on():
     rows = [
         user(1),
@@ -251,6 +254,7 @@ def test_a_pause_is_told_in_two_units(pause, text):
     assert (told and told.partition(",")[0]) == text
 
 
+@pytest.mark.report("N02")
 def test_the_time_of_a_pause_is_the_users_and_an_unknown_zone_is_utc():
     later = datetime(2026, 7, 1, 12, tzinfo=UTC)
     assert str(time_gap(START, later, "Europe/Berlin")).endswith("2026-07-01 14:00+02:00")
@@ -272,12 +276,24 @@ def test_hints_stand_in_one_message_after_the_newest_and_outside_the_stable_part
     assert [block.kind for block in context.volatile] == ["current_task", "suggested_response"]
 
 
+@pytest.mark.report("H01")
 def test_a_suggested_reply_is_dropped_once_anything_newer_exists_and_the_task_stays():
     hints = Hints(seen_seq=2, current_task="Book.", suggested_response="Ask.")
     stored = build([user(1), says(2), user(3)], hints=hints)
     ephemeral = build([user(1), says(2)], hints=hints, ephemeral=(user(1).message,))
     assert [block.kind for block in stored.volatile] == ["current_task"]
     assert [block.kind for block in ephemeral.volatile] == ["current_task", "ephemeral"]
+
+
+@pytest.mark.report("H03")
+@pytest.mark.parametrize(
+    ("off", "left"), [("current_task", ["suggested_response"]), ("suggested_response", ["current_task"])]
+)
+def test_a_hint_that_was_switched_off_is_not_shown_though_it_is_stored(off, left):
+    hints = Hints(seen_seq=2, current_task="Book.", suggested_response="Ask.")
+    rules = policy()
+    rules = replace(rules, observation=replace(rules.observation, **{off: False}))
+    assert [block.kind for block in build([user(1), says(2)], hints=hints, rules=rules).volatile] == left
 
 
 def test_hints_cannot_close_their_block():

@@ -26,7 +26,7 @@ def live(steps):
     return model
 
 
-@pytest.mark.report("Q01")
+@pytest.mark.report("D02", "D13", "Q01")
 @settings(max_examples=250, deadline=None)
 @given(STEPS)
 @example(

@@ -108,6 +108,7 @@ def test_the_newest_unit_stays_if_it_fits_even_above_the_threshold(size, kept):
     assert not context.over_budget
 
 
+@pytest.mark.report("D13")
 def test_a_call_and_its_results_are_left_out_together_at_every_cap():
     rows = [user(1, tokens=10)]
     rows += [

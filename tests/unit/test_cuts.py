@@ -238,6 +238,7 @@ def test_the_kept_cut_never_runs_ahead_of_the_chosen_one_and_in_one_batch_it_is_
     )
 
 
+@pytest.mark.report("D13")
 @given(histories(), st.integers(0, 80), st.booleans())
 def test_a_range_ends_where_both_sides_are_whole_and_fits_the_window(messages, window, head_complete):
     found = choose_cut(

@@ -150,12 +150,14 @@ def test_an_id_is_any_short_readable_string(value):
     assert check_id(value, "id") == value
 
 
+@pytest.mark.report("I01")
 @pytest.mark.parametrize("value", ["", "x" * 257, ".", "..", "a/b", "a\nb", "a\x7f", "a\x85b", "\ud800", None, 3, True])
 def test_other_ids_are_refused(value):
     with pytest.raises(InvalidInputError):
         check_id(value, "id")
 
 
+@pytest.mark.report("N04")
 @pytest.mark.parametrize(
     ("given_time", "shown"),
     [

@@ -88,6 +88,7 @@ def test_a_negation_is_never_dropped():
     assert terse("I do not eat it and I'm not a fan, no, never!") == "not eat not fan no never"
 
 
+@pytest.mark.report("N05")
 def test_dates_and_times_come_from_the_messages_in_the_thread_s_zone():
     late = datetime(2019, 3, 1, 23, 30, tzinfo=UTC)
     notes = note_lines(observe(user(1, FACTS[1], at=late), timezone="Europe/Paris").notes)
@@ -123,6 +124,7 @@ def test_a_compression_out_of_range_is_a_set_up_error(compression):
         MODEL.complete(request, timeout_s=1)
 
 
+@pytest.mark.report("I10")
 def test_speakers_are_named():
     notes = observe(user(1, FACTS[0], author="Ann"), assistant(2, FACTS[4]), target_tokens=200).notes
 

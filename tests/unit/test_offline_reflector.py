@@ -104,6 +104,7 @@ def test_notes_are_sorted_by_date_and_time():
     )
 
 
+@pytest.mark.report("E17")
 def test_notes_that_say_the_same_become_the_newest_of_them():
     log = "Date: May 8, 2023\n* 🔴 (08:00) User likes figs.\nDate: May 9, 2023\n* 🔴 (09:00) The user likes figs"
 

@@ -33,6 +33,7 @@ def short(piece):
     return " ".join([str(seq), message.role.value, *ids])
 
 
+@pytest.mark.report("D01", "D02")
 @pytest.mark.parametrize(
     ("name", "rows", "expected", "stable"),
     [
@@ -77,6 +78,7 @@ def test_a_continuation_row_may_begin_with_the_result():
     assert rendered(user(1), calls(2, "a"), rest)[0] == ["1 user", "2 assistant a", "3 tool a", "3 assistant"]
 
 
+@pytest.mark.report("D05", "D07")
 def test_an_untouched_message_is_passed_on_as_it_is_with_its_reasoning_and_provider_payload():
     parts = (
         Reasoning(text="hm", provider="anthropic", provider_metadata={"signature": "c2ln"}),
@@ -88,6 +90,7 @@ def test_an_untouched_message_is_passed_on_as_it_is_with_its_reasoning_and_provi
     assert pieces[1].message is stored.message
 
 
+@pytest.mark.report("D07")
 def test_reasoning_alone_is_not_sent_and_a_rewritten_message_loses_its_reasoning():
     alone = row(2, "assistant", Reasoning(text="hm"))
     twice = row(3, "assistant", Reasoning(text="hm"), ToolCall(call_id="a", name="f"), ToolCall(call_id="a", name="f"))
@@ -140,6 +143,7 @@ def test_units_name_the_first_row_of_a_call_with_its_results():
     assert {piece.seq: piece.unit for piece in found.pieces} == {1: 1, 2: 2, 3: 2, 4: 2, 5: 5}
 
 
+@pytest.mark.report("D02")
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [

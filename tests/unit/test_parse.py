@@ -20,6 +20,7 @@ def read(text, **more):
     return parse_observer(text, default_day=DAY, **more)
 
 
+@pytest.mark.report("E10", "E11")
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
@@ -52,6 +53,7 @@ def test_every_usual_form_of_an_answer_gives_the_same_notes(name, answer):
     assert output.notes == NOTES
 
 
+@pytest.mark.report("E05")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -71,6 +73,7 @@ def test_a_stated_nothing_is_valid_and_empty(answer):
     assert (output.outcome, output.notes, output.current_task) == ("valid", "", None)
 
 
+@pytest.mark.report("E01", "E04", "E05", "E10")
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -236,6 +239,7 @@ def test_text_of_real_notes_is_not_called_degenerate():
     assert degenerate_reason("\n".join(lines)) is None
 
 
+@pytest.mark.report("E01")
 @pytest.mark.parametrize("period", [7, 40, 163, 200, 333])
 def test_a_loop_of_any_period_is_called_degenerate(period):
     source = random.Random(period)

@@ -63,6 +63,7 @@ def test_an_instruction_is_not_searched_for_slots():
     assert "{{block}}" in build(sample_material(), instruction="Use {{block}}.").prompt[0].content
 
 
+@pytest.mark.report("N01", "N02")
 def test_times_are_shown_in_the_thread_s_zone_and_a_new_day_gets_a_header():
     text = render(*sample_material().messages, zone="Europe/Paris")
 
@@ -86,6 +87,7 @@ def test_a_call_without_result_says_so():
     assert "no result yet" not in build(sample_material(open_calls=())).prompt[1].content
 
 
+@pytest.mark.report("D03")
 @pytest.mark.parametrize(
     ("status", "title"),
     [("ok", "Tool result"), ("error", "Tool error"), ("denied", "Tool denied"), ("cancelled", "Tool cancelled")],
@@ -194,6 +196,7 @@ def test_a_result_within_its_limit_is_whole():
     assert cut_middle("short", 1_000, TOKENS) == "short"
 
 
+@pytest.mark.report("D10", "L02")
 @pytest.mark.parametrize(
     "text",
     [
@@ -221,6 +224,7 @@ def test_the_result_meant_for_the_model_is_the_one_rendered():
     assert render(stored(1, Role.TOOL, part)).endswith("Tool result t: three rows")
 
 
+@pytest.mark.report("D03")
 def test_arguments_are_outlined_breadth_first_and_long_strings_previewed():
     text = args_text({"deep": {"list": [1, {"x": None}]}, "code": "a\nb", "path": "src/a.py"}, TOKENS)
 

@@ -105,6 +105,7 @@ def test_calls_and_results_cost_what_the_model_reads(part, same_as):
     assert count(part) == COUNTER.count_text(same_as)
 
 
+@pytest.mark.report("L05")
 @pytest.mark.parametrize(
     "part", [Reasoning(text="many words here"), Reasoning(), Data(data_type="data-x", data={"many": "words"})]
 )
@@ -115,6 +116,7 @@ def test_reasoning_and_data_cost_nothing(part):
 K = 1024
 
 
+@pytest.mark.report("L01")
 @pytest.mark.parametrize(
     ("image", "model", "tokens"),
     [
@@ -151,6 +153,7 @@ def test_images_cost_what_their_provider_charges(image, model, tokens):
 PDF = base64.b64encode(bytes(60_000)).decode()
 
 
+@pytest.mark.report("L03")
 @pytest.mark.parametrize(
     ("file", "model", "tokens"),
     [
@@ -166,10 +169,12 @@ def test_files_cost_by_size_unless_the_caller_counted(file, model, tokens):
     assert count(file, model=model) == tokens
 
 
+@pytest.mark.report("L03")
 def test_a_file_that_is_only_referred_to_costs_a_few_words():
     assert 5 < count(File(url="https://example.com/report.pdf", mime_type="application/pdf")) < 60
 
 
+@pytest.mark.report("L01")
 @pytest.mark.parametrize(
     "result",
     [
@@ -190,6 +195,7 @@ def test_base64_inside_a_result_counts_as_an_image_and_not_as_words(result):
     assert 85 <= count(ToolCall(call_id="c", name="n", args=result), model="gpt-4o") < 85 + 60
 
 
+@pytest.mark.report("L01")
 def test_a_data_uri_in_a_message_is_no_text_either():
     assert count(Text(text=f"look: data:image/png;base64,{LONG_BASE64}")) < 200
 
@@ -200,6 +206,7 @@ def test_long_words_that_are_no_attachment_stay_text():
     )
 
 
+@pytest.mark.report("D08")
 @pytest.mark.parametrize("strange", [{"a", "b"}, object(), {"x": object()}, float("nan"), {1: 2}])
 def test_a_count_is_never_negative_and_never_raises(strange):
     for part in (ToolResult(call_id="c", result=strange), ToolCall(call_id="c", name="n", args=strange), strange):

@@ -29,6 +29,7 @@ PERSON = {
 }
 
 
+@pytest.mark.report("H05")
 @pytest.mark.parametrize(
     ("stored", "change", "schema", "merged"),
     [
