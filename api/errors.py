@@ -29,6 +29,7 @@ from om_core.domain.errors import (
     PolicyError,
     RetryLaterError,
     SetupError,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _field_errors(error: OmError) -> Iterable[FieldError]:
     if isinstance(error, InvalidInputError) and error.path:
         return [FieldError(error.path, error.reason)]
     if isinstance(error, PolicyError):
-        return [FieldError(error.option, f"{error.value!r} is not allowed: {error.allowed}")]
+        return [FieldError(error.option, f"{shown(error.value)} is not allowed: {error.allowed}")]
     return ()
 
 

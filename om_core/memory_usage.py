@@ -20,6 +20,15 @@ USAGE_BY: Final[tuple[UsageBy, ...]] = get_args(UsageBy)
 DEFAULT_BY: Final[tuple[UsageBy, ...]] = ("day", "kind", "model")
 
 
+SUMS: Final = ("calls", "input_tokens", "output_tokens", "cost_usd")
+
+
+def usage_columns(by: Sequence[str]) -> list[str]:
+    """The columns of a table of usage: a thread is named with its resource."""
+    groups = (name for one in by for name in (("resource", "thread") if one == "thread" else (one,)))
+    return [*dict.fromkeys(groups), *SUMS]
+
+
 class UsageMethods:
     """Methods of `Memory`, which has the services and the tenant."""
 

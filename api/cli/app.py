@@ -13,6 +13,7 @@ from api.cli.processes import api, beat, flower, migrate, up, worker
 from api.cli.reading import status, threads
 from api.cli.replay import replay
 from api.cli.show import show
+from api.cli.usage import usage
 from api.cli.watch import watch
 from api.cli.work import activate, flush, observe, reflect
 
@@ -38,6 +39,7 @@ app.command("threads", rich_help_panel=LOOK)(threads)
 app.command("status", rich_help_panel=LOOK)(status)
 app.command("show", rich_help_panel=LOOK)(show)
 app.command("watch", rich_help_panel=LOOK)(watch)
+app.command("usage", rich_help_panel=LOOK)(usage)
 
 app.command("observe", rich_help_panel=WORK)(observe)
 app.command("reflect", rich_help_panel=WORK)(reflect)

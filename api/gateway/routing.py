@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.routing import APIRoute
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from api.deps import KeyedRoute
 from api.errors import DATABASE_ERRORS, STATUS_OF, UNAVAILABLE, UnauthorizedError, retry_after
@@ -76,16 +76,14 @@ class GatewayRoute(KeyedRoute):
             except UpstreamError as error:
                 body = error.body or self.error_body(error.status, "upstream_error", error.text)
                 headers = {"Retry-After": error.retry_after} if error.retry_after else {}
-                return JSONResponse(body, status_code=error.status, headers=headers)
+                return _json(body, status_code=error.status, headers=headers)
             except OmError as error:
                 status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
                 headers = retry_after(error)
-                return JSONResponse(
-                    self.error_body(status, error.code, str(error)), status_code=status, headers=headers
-                )
+                return _json(self.error_body(status, error.code, str(error)), status_code=status, headers=headers)
             except DATABASE_ERRORS:
                 text = "the database does not answer, and this key was not seen within the last hour"
-                return JSONResponse(self.error_body(UNAVAILABLE, "database_unavailable", text), status_code=UNAVAILABLE)
+                return _json(self.error_body(UNAVAILABLE, "database_unavailable", text), status_code=UNAVAILABLE)
 
         return answered
 
@@ -106,6 +104,11 @@ class GatewayRoute(KeyedRoute):
             raise
         known.remember(key, access)
         return access
+
+
+def _json(body: JsonObject, *, status_code: int, headers: dict[str, str] | None = None) -> Response:
+    """As ASCII: an error may quote input that UTF-8 cannot hold (lone surrogates)."""
+    return Response(json.dumps(body), status_code=status_code, headers=headers, media_type="application/json")
 
 
 class _Known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -17,14 +16,13 @@ from api.schemas import answers
 from api.schemas.fields import MAX_LIMIT, Id, LimitQuery, ResourcePath, ResourceQuery
 from om_core.domain.errors import InvalidInputError
 from om_core.formats.table import csv_lines
-from om_core.memory_usage import DEFAULT_BY, USAGE_BY
+from om_core.memory_usage import DEFAULT_BY, USAGE_BY, usage_columns
 from om_core.ports import Page, UsageBy
 
 if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
 
 router = v1_router("usage")
-SUMS: Final = ("calls", "input_tokens", "output_tokens", "cost_usd")
 CSV: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {"text/csv": {"schema": {"type": "string"}, "example": "day,calls\r\n2026-01-31,12\r\n"}}}
 }
@@ -100,14 +98,8 @@ def _answer(asked: Asked, read: Callable[..., Page[JsonObject]]) -> Response:
 
 def _csv(asked: Asked, read: Callable[..., Page[JsonObject]], page: Page[JsonObject]) -> Iterator[str]:
     """Page after page; what is wrong with the request was found with the first."""
-    columns = columns_of(asked.by)
+    columns = usage_columns(asked.by)
     yield csv_lines(columns, page.items)
     while page.next_cursor is not None:
         page = read(by=asked.by, cursor=page.next_cursor, limit=MAX_LIMIT, **asked.days)
         yield csv_lines(columns, page.items, header=False)
-
-
-def columns_of(by: list[UsageBy]) -> list[str]:
-    """The columns of a table: a thread is named with its resource."""
-    groups = itertools.chain.from_iterable(("resource", "thread") if name == "thread" else (name,) for name in by)
-    return [*dict.fromkeys(groups), *SUMS]

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+MOST_QUOTED: Final = 200
+"""Characters of a value in an error."""
+
+
+def shown(value: object) -> str:
+    """A caller's value as errors quote it: not more than they need to be understood."""
+    text = repr(value)
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}… ({len(text):,} characters)"
 
 
 class OmError(Exception):
@@ -30,7 +39,7 @@ class PolicyError(OmError, ValueError):
     code = "invalid_option"
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
-        super().__init__(f"{option} = {value!r} is not allowed: {allowed}")
+        super().__init__(f"{option} = {shown(value)} is not allowed: {allowed}")
         self.option = option
         self.value = value
         self.allowed = allowed

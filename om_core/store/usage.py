@@ -70,7 +70,7 @@ def usage_page(session: Session, query: UsageQuery) -> Page[UsageRow]:
     """Implements `ports.Transaction.usage`."""
     columns = list(dict.fromkeys(column for name in query.by for column in GROUPS[name]))
     mine = usage.c.tenant_id == session.tenant_id
-    sums = [sa.func.sum(usage.c[name]).label(name) for name in SUMS]
+    sums = [sa.func.coalesce(sa.func.sum(usage.c[name]), 0).label(name) for name in SUMS]
     found = sa.select(*columns, *sums).where(mine, *_chosen(session, query)).group_by(*columns).order_by(*columns)
     if query.cursor is not None:
         found = found.where(sa.tuple_(*columns) > sa.tuple_(*_values(columns, query.cursor)))

@@ -18,6 +18,7 @@ from om_core.embedded import start
 from om_core.embedded.binaries import find_binaries
 from om_core.memory import Memory
 from om_core.services.run_jobs import JobRunner
+from om_core.store.columns import metadata
 from om_core.store.diagnose import diagnose
 from om_core.store.migrate import upgrade
 from tests.support.processes import ROOT
@@ -113,6 +114,46 @@ def test_the_login_of_the_services_may_not(database: Database, statement: str):
     try:
         with connection.cursor() as cursor, pytest.raises(psycopg2.errors.InsufficientPrivilege):
             cursor.execute(statement)
+    finally:
+        connection.close()
+
+
+TENANT_TABLES = sorted(name for name, table in metadata.tables.items() if "tenant_id" in table.c)
+
+
+def test_row_level_security_binds_every_login_and_role(database: Database):
+    with settings_services(make_settings(database.as_user("om_service"))) as services:
+        Memory(services, "secretive").append("bound", conversation(8), resource="user-1")
+    for user, role in (("om_service", "om_app"), ("om_owner", None)):
+        for tenant in ("", "somebody else"):
+            assert rows_seen(database, user, role, tenant) == {}, (user, role)
+    assert {"messages", "threads", "memories"} <= rows_seen(database, "om_service", "om_app", "secretive").keys()
+
+
+def rows_seen(database: Database, user: str, role: str | None, tenant: str) -> dict[str, int]:
+    """How many rows of each table a login sees in a role."""
+    connection = database.connect(user)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('om.tenant', %s, true)", (tenant,))
+            if role is not None:
+                cursor.execute(f"SET LOCAL ROLE {role}")
+            found = {}
+            for table in TENANT_TABLES:
+                cursor.execute(f"SELECT count(*) FROM {table}")
+                [(found[table],)] = cursor.fetchall()
+            return {table: count for table, count in found.items() if count}
+    finally:
+        connection.close()
+
+
+def test_the_login_of_the_services_reads_no_table_as_itself(database: Database):
+    connection = database.connect("om_service")
+    connection.autocommit = True
+    try:
+        for table in metadata.tables:
+            with connection.cursor() as cursor, pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                cursor.execute(f"SELECT 1 FROM {table} LIMIT 1")
     finally:
         connection.close()
 

@@ -8,7 +8,9 @@ import psycopg2
 import pytest
 import sqlalchemy as sa
 
+from om_core.services.keys import create_key
 from om_core.store.columns import metadata
+from tests.support.jobs import work_off
 
 if TYPE_CHECKING:
     from om_core.memory import Memory
@@ -27,11 +29,110 @@ CONTENT = {
 }
 
 
+SHARED_TABLES = {
+    "breakers": "one row per model, for all workers",
+    "workers": "one row per process",
+    "alembic_version": "the schema's version",
+}
+"""Tables of no tenant, and why nothing of one stands in them."""
+SYSTEM_READS = {
+    "api_keys": {"hash", "resource_id", "thread"},
+    "chunks": set(),
+    "events": {"resource_id"},
+    "jobs": {"kind", "queue", "target", "thread", "state", "lease_owner", "models"},
+    "memories": set(),
+    "spending": {"scope", "scope_key"},
+    "threads": {"resource_id"},
+    "usage": {"resource_id", "kind", "model"},
+    "webhooks": {"resource_id"},
+}
+"""Texts that the system role may read across tenants beside `tenant_id`: ids, names of kinds and models, no content."""
+
+
 @pytest.fixture
 def two_tenants(memory: Memory) -> Memory:
     for tenant in ("one", "two"):
         memory.for_tenant(tenant).append("t", [{"role": "user", "content": f"secret of {tenant}"}], resource="r")
     return memory
+
+
+@pytest.fixture
+def full_tables(memory: Memory, store: PostgresStore) -> dict[str, dict[str, int]]:
+    """Both tenants with rows in nearly every table: table -> tenant -> rows."""
+    for tenant in ("one", "two"):
+        mine = memory.for_tenant(tenant)
+        said = [{"role": "user", "content": f"On day {n} the cat of {tenant} sat on the wall. " * 8} for n in range(9)]
+        mine.append("t", said, resource="r")
+        mine.set_working_memory("# Name", resource="r")
+        create_key(memory.services, tenant, name="app")
+    work_off(memory.services)
+    found: dict[str, dict[str, int]] = {}
+    with store.engine.connect() as connection:  # the superuser of the tests sees everything
+        for table in TENANT_TABLES:
+            rows = connection.execute(sa.text(f"SELECT tenant_id, count(*) FROM {table} GROUP BY 1"))
+            found[table] = {row[0]: row[1] for row in rows}
+    assert sum(bool(counts) for counts in found.values()) >= 9
+    return found
+
+
+def test_every_table_is_a_tenants_or_shared_on_purpose(store: PostgresStore) -> None:
+    query = sa.text(
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm') AND relnamespace = 'public'::regnamespace"
+    )
+    with store.engine.connect() as connection:
+        found = {row[0] for row in connection.execute(query)}
+    assert found == set(TENANT_TABLES) | set(SHARED_TABLES)
+    assert found >= set(metadata.tables)
+
+
+def test_of_every_table_a_tenant_sees_and_changes_its_own_rows_alone(
+    full_tables: dict[str, dict[str, int]], store: PostgresStore
+) -> None:
+    for table, counts in full_tables.items():
+        own = counts.get("one", 0)
+        with store.session("om_app", "one") as session:
+            assert session.hot(f"SELECT count(*) FROM {table}") == [(own,)], table
+            seen = session.execute(sa.text(f"UPDATE {table} SET tenant_id = tenant_id")).rowcount
+            assert seen == own, table
+
+
+def test_no_row_of_any_table_can_be_given_to_another_tenant(
+    full_tables: dict[str, dict[str, int]], store: PostgresStore
+) -> None:
+    for table in (name for name, counts in full_tables.items() if counts.get("one")):
+        with pytest.raises(sa.exc.DBAPIError, match="row-level security"), store.session("om_app", "one") as session:
+            session.execute(sa.text(f"UPDATE {table} SET tenant_id = 'two'"))
+
+
+@pytest.mark.parametrize("tenant", ["", "three", "' OR true --", "one\\", "ONE", "one "])
+def test_a_tenant_of_another_name_sees_nothing(
+    full_tables: dict[str, dict[str, int]], store: PostgresStore, tenant: str
+) -> None:
+    with store.session("om_app", tenant) as session:
+        for table in full_tables:
+            assert session.hot(f"SELECT count(*) FROM {table}") == [(0,)], table
+
+
+def test_the_texts_that_the_system_role_may_read_are_counted(store: PostgresStore) -> None:
+    query = sa.text("""
+        SELECT table_name, column_name FROM information_schema.columns
+         WHERE table_schema = 'public' AND table_name = ANY (:tables) AND column_name <> 'tenant_id'
+           AND data_type NOT IN ('bigint', 'boolean', 'timestamp with time zone', 'numeric', 'date', 'xid8')
+           AND has_column_privilege('om_system', quote_ident(table_name), column_name, 'SELECT')""")
+    found: dict[str, set[str]] = {}
+    with store.engine.connect() as connection:
+        for table, column in connection.execute(query, {"tables": TENANT_TABLES}):
+            found.setdefault(table, set()).add(column)
+    assert found == {table: columns for table, columns in SYSTEM_READS.items() if columns}
+
+
+def test_nobody_else_has_a_right_on_any_table(store: PostgresStore) -> None:
+    query = sa.text("""
+        SELECT DISTINCT grantee FROM information_schema.role_table_grants
+         WHERE table_schema = 'public' AND grantee NOT IN (SELECT tableowner FROM pg_tables WHERE schemaname = 'public')""")
+    with store.engine.connect() as connection:
+        found = {row[0] for row in connection.execute(query)}
+    assert found <= {"om_app", "om_system"}
 
 
 def test_a_tenant_sees_only_its_own_rows(two_tenants: Memory) -> None:
