@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from om_core.domain.job import JobKind
+from om_core.memory import Memory
 from om_core.services.coverage import examine
 from om_core.services.sweep import rescue
 from tests.fuzz.actors import Actor, Stage, gated, run_out, run_to
@@ -19,7 +20,6 @@ from tests.integration.test_sweep import shift
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from om_core.memory import Memory
     from tests.support.servers import Servers
 
 
@@ -111,7 +111,8 @@ def test_a_range_that_was_read_is_kept_to_the_message_when_its_call_is_answered_
         aged = tuple(replace(one, at=one.at - timedelta(hours=2)) for one in thread.open_calls)
         tx.threads.update(thread.id, open_calls=aged)
     job_id = memory.observe("t", resource="r")["job"]
-    first = Actor("first", lambda: _work(memory), None)
+    patient = Memory(replace(services, lease_s=60.0))  # or its lease is renewed before it is found expired
+    first = Actor("first", lambda: _work(patient), None)
     stage.enter(first)
     run_to(stage, first, "commit.after", times=3)  # claimed, chosen, and its answer saved
     shift(services, "UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 s'")

@@ -193,6 +193,7 @@ def test_another_resource_is_never_background(memory: Memory):
     assert look(memory, "a").volatile == ()
 
 
+@pytest.mark.report("I05")
 def test_the_background_keeps_to_its_limit(services_with: Callable[..., Services]):
     for limit in (0, 120):
         memory = Memory(services_with({**OPTIONS, "limits": {"other_threads_tokens": limit}}))
@@ -204,6 +205,7 @@ def test_the_background_keeps_to_its_limit(services_with: Callable[..., Services
         assert bool(shown) == bool(limit)
 
 
+@pytest.mark.report("G05")
 def test_hints_stay_with_the_thread_they_are_about(memory: Memory, store: PostgresStore):
     fill(memory, "b", "saxophone")
     fill(memory, "a", "bicycle")
@@ -217,6 +219,7 @@ def test_hints_stay_with_the_thread_they_are_about(memory: Memory, store: Postgr
     assert "tune the piano" not in log(mine) + str(mine.messages)
 
 
+@pytest.mark.report("I05")
 def test_a_context_takes_four_statements_however_many_threads_there_are(memory: Memory, store: PostgresStore):
     fill(memory, "a", "bicycle")
     for number in range(30):
@@ -229,6 +232,7 @@ def test_a_context_takes_four_statements_however_many_threads_there_are(memory: 
     assert 0 < len(statements) <= STATEMENTS, "\n".join(statements)
 
 
+@pytest.mark.report("I05")
 def test_reading_other_threads_looks_at_few_rows_of_many(store: PostgresStore, memory: Memory):
     say(memory, "a", "Hello.")
     with raw_session(store) as session:

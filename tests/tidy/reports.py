@@ -203,11 +203,9 @@ REASONS: Final[dict[str, str]] = {
     "H07": f"{PENDING}extractors within a request",
     "H11": f"{PENDING}extracted values whose keys are words of schemas",
     "I02": f"{PENDING}hooks of agents within agents",
-    "I05": f"{PENDING}resource scope",
     **dict.fromkeys(("I06", "I07", "I08", "O02", "O03", "O04", "O08"), f"{PENDING}recall"),
     "L07": f"{PENDING}counts corrected by what providers report",
     "L09": f"{PENDING}attachments",
-    "L11": f"{PENDING}a measurement of the tokenizers of a process",
 }
 """Entries without a test: why they cannot come true here, or `PENDING` and the feature they belong to."""
 

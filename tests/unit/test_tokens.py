@@ -244,3 +244,8 @@ def test_cutting_is_fast_on_a_megabyte_and_exact_beyond_a_piece():
         assert COUNTER.count_text(cut) == limit
     assert COUNTER.truncate(text, 10**9) == text
     assert COUNTER.truncate(" " * 345_000, 10).strip() == ""
+
+
+@pytest.mark.report("L11")
+def test_all_counters_of_a_process_share_one_vocabulary():
+    assert len({id(TiktokenCounter()._encoding()) for _ in range(500)}) == 1
