@@ -43,7 +43,7 @@ def decide_activation(
         ttl_s: the idle time resolved for that model in seconds; None: never.
         ready: whether a buffered chunk that is not stale is next in line.
     """
-    if not ready:
+    if not ready or not policy.enabled:
         return None
     observation = policy.observation
     if observation.activate_on_provider_change and model_changed(thread.last_model, model):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from om_core.domain.errors import GiveUpError
@@ -139,7 +139,7 @@ class ObservationPolicy:
     """From here on a context call may wait (DESIGN 6.4); equal to the threshold when buffering is off."""
     block_timeout_s: float = 30.0
     previous_observer_tokens: int | None = 2_000
-    """Most tokens of earlier notes shown to the Observer; None: all that fit, 0: none."""
+    """Most tokens of earlier notes shown to the Observer; None: as many as half of its input has room for, 0: none."""
     buffer_on_idle: bool = False
     buffer_max_age_s: float = 3_600.0
     open_call_max_age_s: float = 3_600.0
@@ -152,6 +152,7 @@ class ObservationPolicy:
     observe_attachments: bool | Literal["auto"] | tuple[str, ...] = ("image/*", "application/pdf")
     """All, none, as the model can, or lower-case MIME patterns: exact, `type/*`, `*` or `*/*`."""
     max_tokens_per_batch: int = 10_000
+    """Most tokens that one job takes of a thread in resource scope, so that the threads of a resource take turns."""
     extract: tuple[ExtractorSpec, ...] = ()
     manage_working_memory: bool = False
 
@@ -235,6 +236,17 @@ class MemoryPolicy:
     working_memory: WorkingMemoryPolicy = field(default_factory=WorkingMemoryPolicy)
     obscure_thread_ids: bool = False
     hook_execution: Literal["non_blocking", "await"] = "non_blocking"
+
+    def with_shared_budget(self, log_tokens: int) -> MemoryPolicy:
+        """This policy where messages may take what a log of this size leaves of the common budget; never less than
+        `message_tokens`. The same policy without `share_token_budget`.
+        """
+        if not self.share_token_budget:
+            return self
+        budget = self.observation.message_tokens + self.reflection.observation_tokens
+        threshold = max(self.observation.message_tokens, budget - log_tokens)
+        shared = replace(self.observation, message_tokens=threshold, block_after_tokens=threshold)
+        return replace(self, observation=shared)
 
     @property
     def buffering(self) -> bool:

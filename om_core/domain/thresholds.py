@@ -44,6 +44,8 @@ def decide(snapshot: Snapshot, policy: MemoryPolicy, now: datetime) -> Decision:
         policy: absolute numbers.
         now: the database's clock, aware.
     """
+    if not policy.enabled:
+        return Decision(actions=(), idle=tuple((kind, "disabled") for kind in (JobKind.OBSERVE, JobKind.REFLECT)))
     verdicts = {
         JobKind.OBSERVE: _observe(snapshot, policy, now),
         JobKind.REFLECT: _reflect(snapshot, policy),

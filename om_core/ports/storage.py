@@ -142,7 +142,7 @@ class Chunks(Protocol):
     def log_tokens(self, memory_id: int, after_position: int) -> int:
         """Tokens of the active chunks above a position."""
 
-    def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
+    def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int) -> tuple[Chunk, ...]:
         """The newest chunks with notes, active or buffered, that fit `max_tokens`, oldest first."""
 
     def get(self, chunk_id: int) -> Chunk | None: ...

@@ -46,8 +46,8 @@ class Policies:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, memory: MemoryState) -> MemoryPolicy:
-        """The policy of one memory."""
-        return self.resolve(memory.config)
+        """The policy of one memory as it is now: with a shared budget, the threshold depends on the log."""
+        return self.resolve(memory.config).with_shared_budget(memory.log_tokens)
 
     def resolve(self, config: JsonObject | None = None) -> MemoryPolicy:
         """The policy for a configuration, resolved once per distinct configuration."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from om_core.domain.job import Job, JobRef
     from om_core.domain.message import JsonObject, StoredMessage
-    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.policy import MemoryPolicy, ObservationPolicy
     from om_core.domain.thread import Snapshot, ThreadState
     from om_core.ports import Kept, ModelReply, Transaction
     from om_core.services.deps import Services
@@ -89,19 +89,18 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
         thread = snapshot.thread
         policy = policy_from_json(job.policy)
         observation = policy.observation
-        overhead = SYSTEM_TOKENS + (observation.previous_observer_tokens or 0)
-        room = input_room(services.model, observation.model, overhead_tokens=overhead)
-        now = tx.now()
+        room, now = _room(services, observation), tx.now()
         fixed = bool(job.partial) and job.to_seq is not None
         if job.to_seq is not None and fixed:
             messages, cut = kept_range(tx, thread, job.to_seq, room=room)
         else:
             to_seq = job.to_seq if job.input.get("halved") else None
-            spare = spare_tokens(thread, policy) if job.reason in BY_SIZE and to_seq is None else None
-            messages, cut = cut_range(tx, thread, policy, to_seq=to_seq, room=room, spare=spare, now=now)
+            most = _most_tokens(snapshot, policy, job) if to_seq is None else None
+            messages, cut = cut_range(tx, thread, policy, to_seq=to_seq, room=room, spare=most, now=now)
         if cut is None:
             return thread
-        notes = prior_notes(tx, services, snapshot, policy, only=job.input.get("shown_chunks") if fixed else None)
+        only = job.input.get("shown_chunks") if fixed else None
+        notes = prior_notes(tx, services, snapshot, most_tokens=_notes_tokens(services, observation), only=only)
         chosen = Range(
             snapshot=snapshot,
             policy=policy,
@@ -117,6 +116,31 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
         note_range(thread.buffered_seq + 1, cut.to_seq)
         tx.events.add([events.started(job, thread, policy, operation="observation", tokens=cut.tokens, now=now)])
         return chosen
+
+
+def _room(services: Services, observation: ObservationPolicy) -> int:
+    """Tokens of messages that one call may take beside instructions and earlier notes."""
+    overhead = SYSTEM_TOKENS + _notes_tokens(services, observation)
+    return input_room(services.model, observation.model, overhead_tokens=overhead)
+
+
+def _notes_tokens(services: Services, observation: ObservationPolicy) -> int:
+    """Most tokens of earlier notes: never more than half of the room."""
+    half = input_room(services.model, observation.model, overhead_tokens=SYSTEM_TOKENS) // 2
+    wanted = observation.previous_observer_tokens
+    return half if wanted is None else min(wanted, half)
+
+
+def _most_tokens(snapshot: Snapshot, policy: MemoryPolicy, job: Job) -> int | None:
+    """How much this job may take, where that is less than the window: what activation leaves raw stays for the next
+    one, and threads of one resource take turns. None: whatever fits. Somebody who asks gets all.
+    """
+    limits = []
+    if job.reason in BY_SIZE:
+        limits.append(spare_tokens(snapshot.thread, policy))
+    if snapshot.memory.scope == "resource" and job.reason != "manual":
+        limits.append(policy.observation.max_tokens_per_batch)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _material(
@@ -148,12 +172,11 @@ def _material(
 def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Event) -> list[JsonObject]:
     """One call, or one per slice of a unit larger than the window; each finished call is saved under the fence."""
     observation = chosen.policy.observation
-    phase = observation.model
     wanted = _wanted(chosen)
     given = redact_material(replace(chosen.material, values=wanted.values))
     slices = [given.messages]
     if chosen.cut.sliced:
-        room = input_room(services.model, phase, overhead_tokens=SYSTEM_TOKENS)
+        room = _room(services, observation)
         slices = slice_messages(given.messages, room, services.counter.count_text)
     done = list(job.partial)
     for part in slices[len(done) :]:

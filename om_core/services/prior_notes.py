@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import Snapshot
     from om_core.ports import Transaction
     from om_core.services.deps import Services
@@ -22,29 +21,27 @@ class PriorNotes:
 
 
 def prior_notes(
-    tx: Transaction, services: Services, snapshot: Snapshot, policy: MemoryPolicy, *, only: list[int] | None = None
+    tx: Transaction, services: Services, snapshot: Snapshot, *, most_tokens: int, only: list[int] | None = None
 ) -> PriorNotes:
     """Newest notes within the limit; `only` repeats an earlier choice, so that a retry shows the same."""
-    limit = policy.observation.previous_observer_tokens
-    if limit == 0:
+    if most_tokens == 0:
         return PriorNotes("", (), None)
     if only is not None:
         chunks = tuple(chunk for chunk in map(tx.chunks.get, only) if chunk is not None)
     else:
-        chunks = tx.chunks.newest_notes(snapshot.memory.id, snapshot.thread.id, limit)
+        chunks = tx.chunks.newest_notes(snapshot.memory.id, snapshot.thread.id, most_tokens)
     text = "\n".join(chunk.text for chunk in chunks)
-    used = sum(chunk.tokens for chunk in chunks)
+    used = sum(chunk.tokens + 1 for chunk in chunks)
     generation = None
     memory = snapshot.memory
-    if memory.generation and (limit is None or used < limit):
+    if memory.generation and used < most_tokens:
         reflection = tx.reflections.get(memory.id, memory.generation)
         if reflection is not None:
-            room = None if limit is None else limit - used
-            older = reflection.text if room is None else newest_lines(services, reflection.text, room)
+            older = newest_lines(services, reflection.text, most_tokens - used)
             text = "\n".join(part for part in (older, text) if part)
             generation = memory.generation
-    if limit is not None and used > limit:
-        text = newest_lines(services, text, limit)
+    if used > most_tokens:
+        text = newest_lines(services, text, most_tokens)
     return PriorNotes(text, tuple(chunk.id for chunk in chunks), generation)
 
 

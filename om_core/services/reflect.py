@@ -13,6 +13,7 @@ from om_core.domain.chunk import ReflectionState
 from om_core.domain.errors import LostRaceError
 from om_core.domain.extraction import Extraction
 from om_core.domain.job import JobKind, JobState
+from om_core.domain.reflecting import choose_candidate, is_enough, is_progress, ladder, slice_length, target_tokens
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, ModelReply, NewReflection, ReflectorMaterial
 from om_core.prompts.parse import parse_reflector
@@ -36,17 +37,10 @@ if TYPE_CHECKING:
     from om_core.services.deps import Services
     from om_core.services.values import Told
 
-TARGET_SHARE = 0.5
-"""A candidate should be at most this share of what it condenses."""
-NO_PROGRESS_SHARE = 0.95
-"""A smallest candidate above this share is no progress: remember the size and wait for growth."""
-LAST_LEVEL = 4
-MOST_LEVELS = 4
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The log as one reflect job reads it: the base generation and every chunk after it up to `through`."""
+    """What one reflect job reads of the log: the base generation and whole chunks after it, up to `through`."""
 
     snapshot: Snapshot
     policy: MemoryPolicy
@@ -58,7 +52,7 @@ class Source:
 
     @property
     def target_tokens(self) -> int:
-        return max(1, int(self.tokens * TARGET_SHARE))
+        return target_tokens(self.tokens)
 
 
 def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
@@ -67,11 +61,9 @@ def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> 
     if isinstance(source, int):
         return _nothing_to_do(services, tenant, job, seen_version=source)
     candidates = _climb(services, tenant, job, source, cancelled)
-    usable = [item for item in candidates if item["notes"]]
-    if not usable:
+    best = choose_candidate(candidates, source.target_tokens)
+    if best is None:
         raise unusable_ladder(candidates)
-    best = next((item for item in usable if item["tokens"] < source.target_tokens), None)
-    best = best or min(usable, key=lambda item: int(item["tokens"]))
     return _store(services, tenant, job, source, candidates, best)
 
 
@@ -79,7 +71,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Source | int:
     """What to reflect; the memory's version, if in that state there is nothing."""
     with services.store.transaction(tenant) as tx:
         snapshot = tx.memories.snapshot(int(job.thread_id or 0))
-        memory = snapshot.memory
+        memory, policy = snapshot.memory, policy_from_json(job.policy)
         chunks = []
         for chunk in tx.chunks.log(memory.id, memory.reflected_position):
             if chunk.stale:
@@ -87,6 +79,10 @@ def _choose(services: Services, tenant: str, job: Job) -> Source | int:
             chunks.append(chunk)
         if job.partial and "through" in job.input:
             chunks = [chunk for chunk in chunks if (chunk.position or 0) <= job.input["through"]]
+        else:
+            sizes = [chunk.tokens for chunk in chunks]
+            whole = job.reason == "manual"
+            chunks = chunks[: slice_length(sizes, memory.base_tokens, policy.reflection, whole=whole)]
         if not chunks or memory.buffered_generation is not None:
             return memory.version
         base = tx.reflections.get(memory.id, memory.generation) if memory.generation else None
@@ -96,7 +92,6 @@ def _choose(services: Services, tenant: str, job: Job) -> Source | int:
         stored = {**job.input, "base": memory.generation, "through": through}
         if not tx.jobs.fix_input(job, from_seq=None, to_seq=None, input=stored):
             raise LostRaceError("the lease was lost before the log was read")
-        policy = policy_from_json(job.policy)
         tokens = memory.base_tokens + sum(chunk.tokens for chunk in chunks)
         started = events.started(job, snapshot.thread, policy, operation="reflection", tokens=tokens, now=tx.now())
         tx.events.add([started])
@@ -112,12 +107,11 @@ def _choose(services: Services, tenant: str, job: Job) -> Source | int:
 
 def _climb(services: Services, tenant: str, job: Job, source: Source, cancelled: Event) -> list[JsonObject]:
     """Candidates level by level, until one is under the target; each is saved under the fence."""
-    first = start_level(source.policy.reflection.model.name)
-    levels = range(first, min(LAST_LEVEL, first + MOST_LEVELS - 1) + 1)
+    levels = ladder(model_name(source.policy.reflection.model, source.tokens), manual=job.reason == "manual")
     done = list(job.partial)
     wanted = _wanted(source)
     for level in levels[len(done) :]:
-        if done and done[-1]["notes"] and done[-1]["tokens"] < source.target_tokens:
+        if done and is_enough(done[-1], source.target_tokens):
             break
         candidate = _candidate(services, job, source, wanted.values, level, cancelled)
         done.append({**candidate, "failures": {**wanted.failures, **candidate["failures"]}})
@@ -135,11 +129,6 @@ def _wanted(source: Source) -> Wanted:
         return Wanted()
     timeout_s = policy.reflection.model.max_attempt_s
     return want(specs, source.kept, source.snapshot, policy, "reflector", timeout_s=timeout_s)
-
-
-def start_level(model: str) -> int:
-    """Where the ladder starts: one level higher for models known to answer at length."""
-    return 2 if "gemini-2.5-flash" in model else 1
 
 
 def _candidate(
@@ -199,7 +188,7 @@ def _store(
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Store the generation as buffered, fenced by the attempt and by the base generation it read."""
     result = finished_with(candidates)
-    progress = best["tokens"] <= source.tokens * NO_PROGRESS_SHARE
+    progress = is_progress(best["tokens"], source.tokens)
     with services.store.transaction(tenant) as tx:
         thread = tx.threads.lock_by_id(source.snapshot.thread.id)
         if thread is None:

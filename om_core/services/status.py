@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from om_core.domain.job import Job
     from om_core.domain.message import JsonObject
     from om_core.domain.policy import MemoryPolicy
-    from om_core.domain.thread import Snapshot, ThreadState
+    from om_core.domain.thread import MemoryState, Snapshot, ThreadState
     from om_core.ports import Kept, WorkerRow
     from om_core.services.deps import Services
 
+LEAST_SHARED = 1_000
+"""Tokens of a shared budget that are shown as the log's own at least."""
 WHY_IDLE = {
+    "disabled": "memory is switched off (option `enabled`): messages are stored, and no notes are made",
     "running": "a job is under way",
     "nothing_pending": "every message is covered by notes",
     "open_call": "a tool call waits for its result; the next cut falls after it",
@@ -63,7 +66,7 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
         "windows": {
             "active": {
                 "messages": {"tokens": state.pending_tokens, "threshold": policy.observation.message_tokens},
-                "observations": {"tokens": memory.log_tokens, "threshold": policy.reflection.observation_tokens},
+                "observations": {"tokens": memory.log_tokens, "threshold": _log_threshold(services, memory, policy)},
             },
             "buffered": {
                 "observations": _buffered(snapshot, policy, buffered),
@@ -104,6 +107,15 @@ def _kept(thread: ThreadState, kept: Kept, policy: MemoryPolicy) -> JsonObject:
         ],
         "working_memory": {document.scope: document.version for document in kept.working_memory},
     }
+
+
+def _log_threshold(services: Services, memory: MemoryState, policy: MemoryPolicy) -> int:
+    """What the log may take; of a shared budget, what the messages leave."""
+    given = services.policies.resolve(memory.config)
+    if not given.share_token_budget:
+        return policy.reflection.observation_tokens
+    budget = given.observation.message_tokens + given.reflection.observation_tokens
+    return max(LEAST_SHARED, budget - policy.observation.message_tokens)
 
 
 def _buffered(snapshot: Snapshot, policy: MemoryPolicy, buffered: Sequence[Chunk]) -> JsonObject:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from om_core.ports import NewChunk
     from om_core.store.session import Session
 
-NOTES_PAGE = 64
-"""Chunks looked at for prior notes; older ones are below any sensible token limit."""
+NOTES_PAGE, MOST_NOTES = 64, 1_024
+"""Chunks looked at for prior notes, at least and at most."""
+SMALL_NOTES = 32
+"""Tokens of a small chunk: so many chunks may be needed to fill a limit."""
 
 
 def _values(new: NewChunk) -> dict[str, Any]:
@@ -141,19 +143,23 @@ class ChunkRows:
             )
         )
 
-    def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int | None) -> tuple[Chunk, ...]:
+    def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int) -> tuple[Chunk, ...]:
         rows = self._session.fetch(
-            NEWEST_NOTES, tenant=self._session.tenant_id, memory=memory_id, thread=thread_id, most=NOTES_PAGE
+            NEWEST_NOTES,
+            tenant=self._session.tenant_id,
+            memory=memory_id,
+            thread=thread_id,
+            most=min(MOST_NOTES, max(NOTES_PAGE, max_tokens // SMALL_NOTES)),
         )
         picked: list[Chunk] = []
         left = max_tokens
         for chunk in map(chunk_from, rows):
-            if left is not None and chunk.tokens > left:
+            if chunk.tokens + 1 > left:  # one for the line end between two
                 if not picked and left > 0:
                     picked.append(chunk)  # the caller shows the newest lines of it
                 break
             picked.append(chunk)
-            left = None if left is None else left - chunk.tokens
+            left -= chunk.tokens + 1
         return tuple(reversed(picked))
 
     def get(self, chunk_id: int) -> Chunk | None:
