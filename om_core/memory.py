@@ -17,6 +17,7 @@ from om_core.domain.reach import EVERYTHING, Reach
 from om_core.formats.fields import check_id
 from om_core.memory_documents import WorkingMemoryMethods
 from om_core.memory_usage import UsageMethods
+from om_core.memory_removal import RemovalMethods
 from om_core.ports import Page
 from om_core.services import context as contexts
 from om_core.services import ingest, manual, views
@@ -41,7 +42,7 @@ FLUSH_WAIT_S = 120.0
 """Seconds that `flush` waits unless told otherwise."""
 
 
-class Memory(WorkingMemoryMethods, UsageMethods):
+class Memory(WorkingMemoryMethods, RemovalMethods, UsageMethods):
     """Long memory of one tenant. Thread-safe; make one per process and `for_tenant` for others."""
 
     def __init__(

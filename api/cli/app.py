@@ -11,6 +11,7 @@ from api.cli.jobs import jobs
 from api.cli.keys import keys
 from api.cli.processes import api, beat, flower, migrate, up, worker
 from api.cli.reading import status, threads
+from api.cli.removing import forget, rewind
 from api.cli.replay import replay
 from api.cli.show import show
 from api.cli.usage import usage
@@ -45,6 +46,8 @@ app.command("observe", rich_help_panel=WORK)(observe)
 app.command("reflect", rich_help_panel=WORK)(reflect)
 app.command("activate", rich_help_panel=WORK)(activate)
 app.command("flush", rich_help_panel=WORK)(flush)
+app.command("rewind", rich_help_panel=WORK)(rewind)
+app.command("forget", rich_help_panel=WORK)(forget)
 app.add_typer(jobs, name="jobs", rich_help_panel=WORK)
 
 app.command("doctor", rich_help_panel=OPERATE)(doctor)

@@ -242,8 +242,16 @@ def act(memory: Memory, thread: str, resource: str, action: str, form: Mapping[s
             memory.reflect(thread, resource=resource)
         case "activate":
             memory.activate(thread, resource=resource)
+        case "restore":
+            memory.restore(thread, _number(form.get("generation", "")), resource=resource)
         case _:
             raise InvalidInputError(f"{action!r} is not something this page can do", path="action")
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidInputError(f"{text[:40]!r} is not the number of a generation", path="generation")
+    return int(text)
 
 
 def act_on_job(memory: Memory, job_id: int, action: str) -> None:

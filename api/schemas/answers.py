@@ -347,3 +347,39 @@ class UsageItem(Answer):
     input_tokens: int
     output_tokens: int
     cost_usd: float
+
+
+class Removed(Answer):
+    """How many messages, chunks and reflections lost their text."""
+
+    messages: int
+    chunks: int
+    reflections: int
+
+
+class DeletedThread(Removed):
+    """How many rows of each kind are gone."""
+
+    jobs: int
+    events: int
+
+
+class DeletedResource(Answer):
+    """How many rows of each kind are gone."""
+
+    threads: int
+    messages: int = 0
+    chunks: int = 0
+    reflections: int = 0
+    jobs: int = 0
+    events: int = 0
+    usage: int
+    keys: int
+    webhooks: int
+
+
+class Restored(Answer):
+    """The base of the log now, and the tokens of the whole log."""
+
+    generation: int
+    log_tokens: int

@@ -100,3 +100,4 @@ KEY: Final[Examples] = {
         {"name": "viewer", "resource_id": "user-123", "thread": "conversation-123", "read_only": True},
     ),
 }
+REWIND: Final[Examples] = {"keep_two": _example("Keep the first message", {"to_seq": 1})}

@@ -120,3 +120,10 @@ class WebhookBody(Strict):
     url: Annotated[str, Field(min_length=1, max_length=2_000)]
     types: Annotated[list[str], Field(max_length=20)] = Field(default=[], description="Absent: every type.")
     resource_id: Id | None = Field(None, description="Only events of this resource.")
+
+
+class RewindBody(Strict):
+    """How far back."""
+
+    resource_id: Id | None = None
+    to_seq: Annotated[int, Field(ge=0, le=MAX_SEQ, description="The last message that stays; 0: none.")]

@@ -207,6 +207,31 @@ class AsyncMemoryClient:
         found: list[JsonObject] = (await self._ask(calls.get("/v1/tools", format=format)))["items"]
         return found
 
+    # Taking away
+
+    async def delete_message(self, thread: str, message_id: str, *, resource: str | None = None) -> JsonObject:
+        """Remove a message and everything derived from it; the counts."""
+        path = calls.thread_path(thread, f"/messages/{calls.quoted(message_id)}")
+        return await self._ask(calls.delete(path, resource_id=resource))
+
+    async def rewind(self, thread: str, to_seq: int, *, resource: str | None = None) -> JsonObject:
+        """Remove everything above `to_seq`, to edit and regenerate; the counts."""
+        body = {"to_seq": to_seq, "resource_id": resource}
+        return await self._ask(calls.post(calls.thread_path(thread, "/rewind"), body))
+
+    async def restore(self, thread: str, generation: int, *, resource: str | None = None) -> JsonObject:
+        """Make an earlier generation the base of the log again. Raises ConflictError: it was erased."""
+        path = calls.thread_path(thread, f"/reflections/{generation}/restore")
+        return await self._ask(calls.post_to(path, resource_id=resource))
+
+    async def delete_thread(self, thread: str, *, resource: str | None = None) -> JsonObject:
+        """Delete a thread with everything derived from it; the counts."""
+        return await self._ask(calls.delete(calls.thread_path(thread), resource_id=resource))
+
+    async def delete_resource(self, resource: str) -> JsonObject:
+        """Delete everything of a resource; the counts."""
+        return await self._ask(calls.delete(f"/v1/resources/{calls.quoted(resource)}"))
+
     # Work by hand
 
     async def observe(self, thread: str, *, resource: str | None = None, wait_s: float | None = None) -> JsonObject:

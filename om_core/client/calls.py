@@ -45,6 +45,16 @@ def post(path: str, body: JsonObject | None = None, *, wait_s: float = 0.0) -> C
     return Call(method="POST", path=path, body=_given(body or {}), wait_s=wait_s)
 
 
+def post_to(path: str, **query: Any) -> Call:
+    """A request without a body."""
+    return Call(method="POST", path=path, query=_given(query))
+
+
+def quoted(value: str) -> str:
+    """An id as a part of a path."""
+    return quote(value, safe="")
+
+
 def delete(path: str, **query: Any) -> Call:
     """A removal."""
     return Call(method="DELETE", path=path, query=_given(query))

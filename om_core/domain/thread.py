@@ -118,10 +118,17 @@ class MemoryState:
     """Why it was raised last: each thread's next context gives it as the reason of its prefix change."""
     buffered_generation: int | None = None
     """A finished reflection that waits for the threshold."""
+    repair_position: int | None = None
+    """After a removal took reflections away: notes at or below it are left out of contexts until one replaces them."""
     stuck_log_tokens: int | None = None
     """Log size at which reflecting made no progress; wait for growth (DESIGN 6.8)."""
     discarded_version: int | None = None
     """`version` at which a reflection was given up; while it is the current one, nothing has changed since."""
+
+    @property
+    def shown_after(self) -> int:
+        """The position after which a context shows chunks."""
+        return max(self.reflected_position, self.repair_position or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

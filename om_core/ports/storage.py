@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
     from om_core.ports.kept import Extractions, Reflections, WorkingMemories
     from om_core.ports.keys import Keys
+    from om_core.ports.event_log import Events
     from om_core.ports.records import (
         BreakerRow,
         BudgetRow,
         ClaimedJob,
         ClaimLimits,
-        EventRow,
         FinishedJob,
         FoundKey,
         Kept,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         UsageRow,
         WorkerRow,
     )
+    from om_core.ports.removal import Removals
     from om_core.ports.webhooks import Webhooks
 
 
@@ -145,6 +146,9 @@ class Chunks(Protocol):
     def newest_notes(self, memory_id: int, thread_id: int, max_tokens: int) -> tuple[Chunk, ...]:
         """The newest chunks with notes, active or buffered, that fit `max_tokens`, oldest first."""
 
+    def stale_seqs(self, thread_id: int) -> tuple[int, ...]:
+        """Seqs below the cursor whose notes are gone, until they are made again."""
+
     def get(self, chunk_id: int) -> Chunk | None: ...
 
     def over(self, thread_id: int, from_seq: int) -> int | None:
@@ -212,18 +216,6 @@ class Jobs(Protocol):
     ) -> Page[Job]: ...
 
 
-class Events(Protocol):
-    """The event log of a tenant."""
-
-    def add(self, events: Sequence[NewEvent]) -> None: ...
-
-    def after(
-        self, *, thread_id: int | None, resource_id: str | None, last_id: str | None, limit: int
-    ) -> tuple[EventRow, ...]:
-        """Events after an id, never passing an open transaction; `last_id` None: the newest `limit`."""
-
-    def position(self) -> str:
-        """An id that every event settled by now is before, and every later one after."""
 
 
 class Transaction(Protocol):
@@ -257,6 +249,9 @@ class Transaction(Protocol):
 
     @property
     def webhooks(self) -> Webhooks: ...
+
+    @property
+    def removal(self) -> Removals: ...
 
     @property
     def working_memory(self) -> WorkingMemories: ...

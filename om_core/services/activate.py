@@ -188,6 +188,7 @@ def _reflect(tx: Transaction, log: _Log, written: list[NewEvent], *, forced: boo
         stuck_log_tokens=None,
         log_version=log.memory.log_version,  # other threads find it changed in their next contexts
         log_reason="reflection",
+        repair_position=None,
     )
     thread = log.thread
     reason = "activation" if thread.prefix_reason == "activation" else "reflection"

@@ -249,7 +249,7 @@ def _material(tx: Transaction, services: Services, state: _State, request: Conte
         memory=memory,
         policy=state.policy,
         reflection=kept.reflection,
-        chunks=tx.chunks.log(memory.id, memory.reflected_position),
+        chunks=tx.chunks.log(memory.id, memory.shown_after),
         messages=raw_messages(tx, state.snapshot),
         ephemeral=request.ephemeral,
         volatile=(*background, *kept_blocks(state.policy, kept.working_memory, kept.extractions)),
@@ -287,11 +287,14 @@ def model_cap(services: Services, model: str | None) -> int | None:
 
 
 def raw_messages(tx: Transaction, snapshot: Snapshot) -> tuple[StoredMessage, ...]:
-    """Pins and everything after the cursor; below a stored trim only pins and the question."""
+    """Pins, what is left of stale chunks, and everything after the cursor; below a stored trim no more than these and
+    the question.
+    """
     thread = snapshot.thread
     after = max(thread.observed_seq, thread.shown_from_seq - 1)
     pins = {seq for seq in (*thread.pins, thread.question_seq) if 0 < seq <= after}
-    return tx.messages.shown(thread.id, after_seq=after, also=sorted(pins))
+    stale = tx.chunks.stale_seqs(thread.id) if thread.stale_tokens else ()
+    return tx.messages.shown(thread.id, after_seq=after, also=sorted(pins | set(stale)))
 
 
 def _store_shown(services: Services, state: _State, context: Context) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from om_core.domain.activation import decide_activation
 from om_core.domain.append import advance_thread
-from om_core.domain.errors import AmbiguousThreadError, InvalidInputError, NotFoundError
+from om_core.domain.errors import AmbiguousThreadError, ConflictError, InvalidInputError, NotFoundError
 from om_core.domain.message import Role
 from om_core.domain.tags import is_injected
 from om_core.domain.thread import EarlyActivation
@@ -19,6 +19,7 @@ from om_core.services.deps import ttl_seconds
 from om_core.services.enqueue import decide_again, new_jobs
 from om_core.services.measure import timed
 from om_core.services.recognise import Prepared, StoredRef, recognise
+from om_core.services.remove import rewind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +88,18 @@ def append(services: Services, tenant: str, request: StepRequest) -> StepResult:
     if len(request.messages) > MOST_MESSAGES:
         msg = f"{len(request.messages)} messages in one request, at most {MOST_MESSAGES} are taken: send several"
         raise InvalidInputError(msg, path="messages")
+    result = _append(services, tenant, request)
+    if result.diverged_at_seq is None or request.on_divergence == "report":
+        return result
+    # Not one transaction: removal locks more threads than a step may. Sent again, the request goes on from here.
+    rewind(services, tenant, request.thread, result.diverged_at_seq - 1, result.thread.resource_id)
+    again = _append(services, tenant, replace(request, resource=result.thread.resource_id))
+    if again.diverged_at_seq is not None:
+        raise ConflictError("the thread was changed while it was rewound; read it again")
+    return replace(again, diverged_at_seq=result.diverged_at_seq)
+
+
+def _append(services: Services, tenant: str, request: StepRequest) -> StepResult:
     items = _prepare(services, request)
     with services.store.transaction(tenant) as tx:
         locked, created = _lock(tx, services, request, items.prepared)
@@ -160,9 +173,6 @@ def _store(
         find_run=lambda prints: tx.messages.find_run(locked.thread.id, prints),
         count=lambda message: services.counter.count_message(message, model=request.model),
     )
-    if found.diverged_at_seq is not None and request.on_divergence == "rewind":
-        msg = "rewinding is not available: resend the history under a new thread id"
-        raise InvalidInputError(msg, path="on_divergence")
     rows, thread = _assign(locked, found.new, request, policy)
     refs = tuple(StoredRef(id=row.message.id or "", seq=row.seq, tokens=row.tokens, created=True) for row in rows)
     jobs: tuple[JobRef, ...] = ()

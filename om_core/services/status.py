@@ -170,9 +170,17 @@ def _explained(
         "live_jobs": sorted(kind.value for kind in snapshot.live_jobs),
         "last_error": None if failed is None else {"job": failed.id, **(failed.error or {})},
         "discarded_jobs": [job.id for job in jobs if job.state.value == "discarded"],
-        "omitted_positions": None,
+        "omitted_positions": _omitted(snapshot),
         "open_calls": [call.call_id for call in thread.open_calls],
         "workers": len(workers),
         "why_idle": reasons,
         "last_activity_at": utc_iso(thread.last_activity_at) if thread.last_activity_at else None,
     }
+
+
+def _omitted(snapshot: Snapshot) -> list[int] | None:
+    """First and last position whose notes contexts leave out until a reflection replaces what a removal took away."""
+    memory = snapshot.memory
+    if memory.shown_after <= memory.reflected_position:
+        return None
+    return [memory.reflected_position + 1, memory.shown_after]

@@ -162,6 +162,14 @@ class ChunkRows:
             left -= chunk.tokens + 1
         return tuple(reversed(picked))
 
+    def stale_seqs(self, thread_id: int) -> tuple[int, ...]:
+        found = self._session.rows(
+            sa.select(chunks.c.from_seq, chunks.c.to_seq).where(
+                self._mine, chunks.c.thread_id == thread_id, chunks.c.stale, chunks.c.state == "active"
+            )
+        )
+        return tuple(seq for row in found for seq in range(row["from_seq"], row["to_seq"] + 1))
+
     def get(self, chunk_id: int) -> Chunk | None:
         row = self._session.first(sa.select(chunks).where(self._mine, chunks.c.id == chunk_id))
         return None if row is None else chunk_from(row)

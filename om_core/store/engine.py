@@ -26,6 +26,7 @@ from om_core.store.memories import MemoryRows
 from om_core.store.messages import MessageRows
 from om_core.store.outages import as_outage
 from om_core.store.reflections import ReflectionRows
+from om_core.store.removal import RemovalRows
 from om_core.store.retention import prune_events, prune_jobs
 from om_core.store.session import Session
 from om_core.store.system import SystemRows
@@ -62,6 +63,7 @@ class PostgresTransaction:
         self.events = EventRows(session)
         self.keys = KeyRows(session)
         self.webhooks = WebhookRows(session)
+        self.removal = RemovalRows(session)
         self.working_memory = WorkingMemoryRows(session)
         self.extractions = ExtractionRows(session)
 

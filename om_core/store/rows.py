@@ -139,6 +139,7 @@ def memory_from(row: Row) -> MemoryState:
         log_version=row["log_version"],
         log_reason=row["log_reason"],
         buffered_generation=row["buffered_generation"],
+        repair_position=row["repair_position"],
         stuck_log_tokens=row["stuck_log_tokens"],
         discarded_version=row["discarded_version"],
     )

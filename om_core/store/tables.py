@@ -35,6 +35,7 @@ memories = sa.Table(
     count("log_version"),
     sa.Column("log_reason", sa.Text),
     sa.Column("buffered_generation", sa.BigInteger),
+    sa.Column("repair_position", sa.BigInteger),
     sa.Column("stuck_log_tokens", sa.BigInteger),
     sa.Column("discarded_version", sa.BigInteger),
     time("created_at", now=True),

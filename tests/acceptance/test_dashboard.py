@@ -103,17 +103,23 @@ def test_a_note_leads_to_its_messages_with_one_click(page: Page, client: ApiClie
     page.screenshot(path=picture("context"))
 
 
-def test_a_reflection_shows_what_it_changed(page: Page, client: ApiClient) -> None:
-    talk(client, 0, 60)
-    client.ok("POST", "/v1/threads/trip/flush", json={"wait_s": 30})
-    client.ok("POST", "/v1/threads/trip/reflect", json={"wait_s": 30})
-    client.ok("POST", "/v1/threads/trip/activate")
+def test_a_reflection_shows_what_it_changed_and_an_earlier_one_is_restored(page: Page, client: ApiClient) -> None:
+    for first in (0, 60):
+        talk(client, first, 60)
+        client.ok("POST", "/v1/threads/trip/flush", json={"wait_s": 30})
+        client.ok("POST", "/v1/threads/trip/reflect", json={"wait_s": 30})
+        client.ok("POST", "/v1/threads/trip/activate")
+    newest = client.ok("GET", "/v1/threads/trip/reflections")["items"][0]["generation"]
+    assert newest >= 2
     page.goto(THREAD)
     page.get_by_role("link", name="Reflections").click()
-
-    expect(page.get_by_role("heading", name=re.compile("Generation 1"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile(f"Generation {newest} active"))).to_be_visible()
     expect(page.locator(".diff .added").first).to_be_visible()
     page.screenshot(path=picture("reflections"))
+
+    page.get_by_role("button", name=f"Restore generation {newest - 1}").click()
+
+    expect(page.get_by_role("heading", name=re.compile(f"Generation {newest - 1} active"))).to_be_visible()
 
 
 def test_a_parked_job_is_redriven_with_a_button(browser: Browser, settings: Settings) -> None:

@@ -34,6 +34,7 @@ CREATE TABLE memories (
     log_version BIGINT DEFAULT 0 NOT NULL,
     log_reason TEXT,
     buffered_generation BIGINT,
+    repair_position BIGINT,
     stuck_log_tokens BIGINT,
     discarded_version BIGINT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
