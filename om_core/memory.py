@@ -16,8 +16,8 @@ from om_core.domain.job import JobKind
 from om_core.domain.reach import EVERYTHING, Reach
 from om_core.formats.fields import check_id
 from om_core.memory_documents import WorkingMemoryMethods
-from om_core.memory_usage import UsageMethods
 from om_core.memory_removal import RemovalMethods
+from om_core.memory_usage import UsageMethods
 from om_core.ports import Page
 from om_core.services import context as contexts
 from om_core.services import ingest, manual, views

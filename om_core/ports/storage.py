@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from om_core.domain.policy import JobPolicy
     from om_core.domain.reach import Reach
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
+    from om_core.ports.event_log import Events
     from om_core.ports.kept import Extractions, Reflections, WorkingMemories
     from om_core.ports.keys import Keys
-    from om_core.ports.event_log import Events
     from om_core.ports.records import (
         BreakerRow,
         BudgetRow,
@@ -214,8 +214,6 @@ class Jobs(Protocol):
         cursor: str | None,
         limit: int,
     ) -> Page[Job]: ...
-
-
 
 
 class Transaction(Protocol):

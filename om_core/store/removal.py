@@ -183,7 +183,7 @@ class RemovalRows:
         return tuple((row["id"], row["thread_id"], row["stale"]) for row in sorted(rows, key=lambda row: row["id"]))
 
     def erase_generations(self, memory_id: int, generations: Collection[int]) -> None:
-        sql = """UPDATE reflections SET text = '', tokens = 0, state = 'erased'
+        sql = """UPDATE reflections SET text = '', tokens = 0, extracted = '{}', state = 'erased'
         WHERE tenant_id = :tenant AND memory_id = :memory AND generation = ANY (:ids)"""
         self._run(sql, memory=memory_id, ids=sorted(generations))
 
