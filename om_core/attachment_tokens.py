@@ -6,7 +6,7 @@ import json
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from om_core.formats.attachments import data_bytes, image_size, parse_data_uri
+from om_core.formats.attachments import data_bytes, image_size, inline_data
 
 if TYPE_CHECKING:
     from om_core.domain.message import File, Image
@@ -75,10 +75,8 @@ def file_words(file: File) -> str:
 
 
 def _data_of(part: Image | File) -> str | None:
-    if part.data is not None:
-        return part.data
-    parsed = parse_data_uri(part.url) if part.url is not None and part.url.startswith("data:") else None
-    return None if parsed is None else parsed[1]
+    found = inline_data(part)
+    return part.data if found is None else found[1]
 
 
 def _pixels(image: Image) -> tuple[int, int] | None:

@@ -123,6 +123,7 @@ def build_services(
         tokenizer=counter,
         model=model,
         extract=_extract,
+        reads=_reads,
         policies=policies,
         prices=prices,
         dispatcher=dispatcher or SilentDispatcher(),
@@ -154,6 +155,12 @@ def _extract(messages: Sequence[StoredMessage], tokens: int, zone: str) -> str:
     from om_core.llm.offline import extract_short  # only who parks a range needs it
 
     return extract_short(messages, tokens, timezone=zone)
+
+
+def _reads(model: str, mime_type: str) -> bool | None:
+    from om_core.llm.catalog import reads_media  # only who observes needs the table
+
+    return reads_media(model, mime_type)
 
 
 def find_dispatcher(redis_url: str | None) -> JobDispatcher:

@@ -20,7 +20,7 @@ from om_core.domain.preamble import preamble, recall_preamble
 from om_core.domain.slices import as_text
 from om_core.domain.stable import prefix_hash
 from om_core.domain.tags import injected, wrap
-from om_core.domain.time_gaps import time_gap
+from om_core.domain.time_gaps import gap_before, is_spoken
 from om_core.domain.trim import Trim, choose_trim, is_shown, pins_after_trim, trim_json, trim_of
 from om_core.domain.volatile_tail import after_newest, ephemeral_rows, ephemeral_tokens, tail_message, volatile_blocks
 
@@ -158,6 +158,7 @@ def _markers(given: ContextInput, rows: list[StoredMessage], trim: Trim | None) 
     horizon = max(thread.observed_seq, trim.to_seq if trim else 0)
     markers: dict[int, list[Message]] = {}
     previous: StoredMessage | None = None
+    spoken: StoredMessage | None = None
     trim_shown = trim is None
     for row in [*rows, None]:
         seq, after = row.seq if row else thread.head_seq + 1, previous.seq if previous else thread.observed_seq
@@ -168,18 +169,14 @@ def _markers(given: ContextInput, rows: list[StoredMessage], trim: Trim | None) 
             texts.append(_left_out(trim))
             trim_shown = True
         hidden = previous is not None and previous.seq + 1 < seq and previous.seq < horizon
-        if given.policy.temporal_markers and row and previous and _may_follow_a_pause(row) and not hidden:
-            gap = time_gap(previous.created_at, row.created_at, row.message.timezone or thread.timezone)
+        if row and given.policy.temporal_markers:
+            gap = gap_before(row, None if hidden else spoken, thread.timezone)
             texts += [wrap("time-gap", gap)] if gap else []
+            spoken = row if is_spoken(row) else None if hidden else spoken
         if texts:
             markers[seq] = [injected(text) for text in texts]
         previous = row
     return markers
-
-
-def _may_follow_a_pause(row: StoredMessage) -> bool:
-    """A question, unless it brings results: nothing may stand between these and their calls."""
-    return row.is_question and not row.results
 
 
 def _left_out(trim: Trim) -> str:

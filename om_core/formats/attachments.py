@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from om_core.domain.message import File, Image, Json, JsonObject
@@ -28,15 +29,23 @@ _MAGIC: Final = {
     "UklGR": "image/webp",
     "JVBERi0": "application/pdf",
 }
+_PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tiff", ".tif", ".heic", ".heif", ".avif")
 _DATA_KEYS: Final = ("data", "blob", "base64", "b64_json", "image", "file_data", "bytes")
 _MIME_KEYS: Final = ("media_type", "mimeType", "mime_type", "mediaType", "format")
 
 
-def split_attachments(value: Json) -> tuple[Json, tuple[Attachment, ...]]:
-    """The value with a mark for each attachment, and the attachments in order; a value without is returned itself."""
-    found: list[Attachment] = []
-    cleaned = _split(value, found)
-    return (cleaned, tuple(found)) if found else (value, ())
+def split_attachments(
+    value: Json, mark: Callable[[Attachment], str] | None = None
+) -> tuple[Json, tuple[Attachment, ...]]:
+    """The value with a mark for each attachment, and the attachments in order; a value without is returned itself.
+
+    Args:
+        value: a JSON value, or a text.
+        mark: what stands in the place of an attachment, asked in their order; default `mark_of`.
+    """
+    splitter = _Splitter(mark or mark_of)
+    cleaned = splitter.split(value)
+    return (cleaned, tuple(splitter.found)) if splitter.found else (value, ())
 
 
 def parse_data_uri(text: str) -> tuple[str | None, str] | None:
@@ -50,6 +59,32 @@ def mark_of(attachment: Attachment) -> str:
     if isinstance(attachment, Image):
         return "[image]"
     return f"[file: {attachment.filename}]" if attachment.filename else "[file]"
+
+
+def mime_by_start(data: str) -> str | None:
+    """The media type of base64 by its first bytes; None for one that is not told by them."""
+    return next((mime for start, mime in _MAGIC.items() if data.startswith(start)), None)
+
+
+def inline_data(part: Attachment) -> tuple[str | None, str] | None:
+    """Media type and base64 of what is there as data or as a data URI; None for a reference."""
+    if part.data:
+        return part.mime_type, part.data
+    parsed = parse_data_uri(part.url) if part.url is not None and part.url.startswith("data:") else None
+    return None if parsed is None else (part.mime_type or parsed[0], parsed[1])
+
+
+def is_picture(part: Attachment) -> bool:
+    """Whether it is a picture, also as a file: by its media type, or by the end of its name or URL."""
+    if isinstance(part, Image):
+        return True
+    if part.mime_type is not None and part.mime_type != "application/octet-stream":
+        return part.mime_type.lower().startswith("image/")
+    url = (part.url or "")[:2_000]
+    path = url.split("#")[0].split("?")[0]
+    return url.startswith("data:image/") or any(
+        name.lower().endswith(_PICTURES) for name in (path, part.filename or "") if not name.startswith("data:")
+    )
 
 
 def data_bytes(data: str) -> int:
@@ -66,43 +101,44 @@ def attachment(
     return File(url=url, data=data, mime_type=mime, filename=filename)
 
 
-def _split(value: Json, found: list[Attachment]) -> Json:
-    if isinstance(value, str):
-        return _split_text(value, found) if len(value) > LONG else value
-    if isinstance(value, list):
-        return [_split(item, found) for item in value]
-    if isinstance(value, dict):
-        block = _typed_block(value)
-        if block is not None:
-            found.append(block)
-            return mark_of(block)
-        return {key: _split_entry(value, key, item, found) for key, item in value.items()}
-    return value
+class _Splitter:
+    """What was found so far, and how it is marked."""
 
+    def __init__(self, mark: Callable[[Attachment], str]) -> None:
+        self.found: list[Attachment] = []
+        self._mark = mark
 
-def _split_text(text: str, found: list[Attachment]) -> str:
-    kind = next((mime for start, mime in _MAGIC.items() if text.startswith(start)), None)
-    if kind is not None and _BASE64.fullmatch(text):
-        found.append(attachment(text, kind))
-        return mark_of(found[-1])
-    if ";base64," not in text:
-        return text
+    def split(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._text(value) if len(value) > LONG else value
+        if isinstance(value, list):
+            return [self.split(item) for item in value]
+        if isinstance(value, dict):
+            block = _typed_block(value)
+            if block is not None:
+                return self._take(block)
+            return {key: self._entry(value, key, item) for key, item in value.items()}
+        return value
 
-    def taken(match: re.Match[str]) -> str:
-        found.append(attachment(match[2], match[1]))
-        return mark_of(found[-1])
+    def _take(self, attachment: Attachment) -> str:
+        self.found.append(attachment)
+        return self._mark(attachment)
 
-    return _LONG_URI.sub(taken, text)
+    def _text(self, text: str) -> str:
+        kind = mime_by_start(text)
+        if kind is not None and _BASE64.fullmatch(text):
+            return self._take(attachment(text, kind))
+        if ";base64," not in text:
+            return text
+        return _LONG_URI.sub(lambda match: self._take(attachment(match[2], match[1])), text)
 
-
-def _split_entry(block: JsonObject, key: str, item: Json, found: list[Attachment]) -> Json:
-    """An entry of an object; base64 beside a media type is taken out whatever the object's type."""
-    if key in _DATA_KEYS and isinstance(item, str) and len(item) > LONG and _BASE64.fullmatch(item):
-        mime = _mime_of(block) or ("image/png" if key in {"b64_json", "image"} else None)
-        if mime is not None:
-            found.append(attachment(item, mime, filename=_text(block.get("filename"))))
-            return mark_of(found[-1])
-    return _split(item, found)
+    def _entry(self, block: JsonObject, key: str, item: Json) -> Json:
+        """An entry of an object; base64 beside a media type is taken out whatever the object's type."""
+        if key in _DATA_KEYS and isinstance(item, str) and len(item) > LONG and _BASE64.fullmatch(item):
+            mime = _mime_of(block) or ("image/png" if key in {"b64_json", "image"} else None)
+            if mime is not None:
+                return self._take(attachment(item, mime, filename=_text(block.get("filename"))))
+        return self.split(item)
 
 
 def _typed_block(block: JsonObject) -> Attachment | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from om_core.domain.errors import SetupError
-from om_core.llm.names import split_name
+from om_core.llm.names import is_offline, split_name
 
 TABLE: Final = "model_prices_and_context_window_backup.json"
 
@@ -41,9 +41,18 @@ class ModelFacts:
     window_tokens: int | None = None
     output_tokens: int | None = None
     price: ModelPrice | None = None
+    media: frozenset[str] = frozenset()
+    """MIME types and groups of them that it reads beside text, as in `image/*`."""
 
 
 UNKNOWN: Final = ModelFacts()
+_MEDIA: Final = {
+    "supports_vision": "image/*",
+    "supports_pdf_input": "application/pdf",
+    "supports_audio_input": "audio/*",
+    "supports_video_input": "video/*",
+}
+"""The table's flags; it has them only where they are true."""
 
 
 def facts_of(model: str) -> ModelFacts:
@@ -57,6 +66,16 @@ def facts_of(model: str) -> ModelFacts:
     if entry is None:
         entry = table.get((provider, name.rpartition("/")[2]))
     return UNKNOWN if entry is None else entry
+
+
+def reads_media(model: str, mime_type: str) -> bool | None:
+    """Whether a model reads attachments of a MIME type; None when nothing is known of the model. No network."""
+    if is_offline(model):
+        return False
+    facts = facts_of(model)
+    if facts is UNKNOWN:
+        return None
+    return bool(facts.media & {mime_type, f"{mime_type.split('/', 1)[0]}/*"})
 
 
 @cache
@@ -80,6 +99,7 @@ def _read(raw: dict[str, Any]) -> dict[tuple[str, str], ModelFacts]:
             window_tokens=_count(entry.get("max_input_tokens")),
             output_tokens=_count(entry.get("max_output_tokens")) or _count(entry.get("max_tokens")),
             price=_price(entry),
+            media=frozenset(mime for flag, mime in _MEDIA.items() if entry.get(flag) is True),
         )
     return table
 

@@ -75,6 +75,8 @@ class ObserverMaterial:
     thread_title: str | None = None
     values: tuple[AskedValue, ...] = ()
     """Asked for in sections of the same answer."""
+    gaps: tuple[tuple[int, str], ...] = ()
+    """Long pauses in words, by the seq of the message that ended one."""
     target_tokens: int | None = None
     """About how long the notes should be; None: as long as they need."""
 

@@ -8,13 +8,14 @@ from om_core.ports import ModelRequest, PromptMessage
 from om_core.prompts.attachments import attachment_blocks
 from om_core.prompts.extract import known_values, value_sections
 from om_core.prompts.quoting import clean_text, quote_block
-from om_core.prompts.render import render_messages
+from om_core.prompts.render import render_history
 from om_core.prompts.templating import fill, load_parts
 
 if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
     from om_core.ports import ObserverMaterial, TextTokenizer
-    from om_core.prompts.attachments import AttachmentFilter
+    from om_core.prompts.attachments import Accepts
+    from om_core.prompts.render import History
 
 OBSERVER_VERSION: Final = "observer-1"
 """Stored with each job. A change of the template's bytes needs a new version."""
@@ -29,20 +30,28 @@ def build_observer_request(
     provider_options: JsonObject,
     instruction: str | None,
     tokenizer: TextTokenizer,
-    attachments: AttachmentFilter = False,
+    attachments: Accepts | None = None,
 ) -> ModelRequest:
     """The request whose answer `parse_observer` reads. Same arguments, same bytes.
 
-    The caller keeps the range within the model's window; here only tool payloads are bounded.
+    The caller keeps the range within the model's window; here only tool payloads are bounded. Images and files that
+    `attachments` accepts follow the text; without it only their placeholders are sent.
     """
-    user = _user_text(material, tokenizer)
-    blocks = list(attachment_blocks(material.messages, attachments))
+    history = render_history(
+        material.messages,
+        timezone=material.timezone,
+        tokenizer=tokenizer,
+        open_calls=material.open_calls,
+        gaps=dict(material.gaps),
+    )
+    user = _user_text(material, history)
+    blocks = list(attachment_blocks(history.attachments, attachments)) if attachments else []
     content: str | list[JsonObject] = [{"type": "text", "text": user}, *blocks] if blocks else user
     return ModelRequest(
         phase="observe",
         model=model,
         prompt=(
-            PromptMessage(role="system", content=system_prompt(material, instruction)),
+            PromptMessage(role="system", content=system_prompt(material, instruction, attached=bool(blocks))),
             PromptMessage(role="user", content=content),
         ),
         material=material,
@@ -52,10 +61,11 @@ def build_observer_request(
     )
 
 
-def system_prompt(material: ObserverMaterial, instruction: str | None) -> str:
-    """The instructions, with a part for each thing the material asks for and the installation's own rules."""
+def system_prompt(material: ObserverMaterial, instruction: str | None, *, attached: bool = False) -> str:
+    """The instructions, with a part for each thing the material asks for or brings, and the installation's rules."""
     parts = load_parts(OBSERVER_TEMPLATE)
-    text = "".join([parts["main"], *("\n" + parts[name] for name in _asked(material))])
+    brought = [name for name, there in (("gaps", bool(material.gaps)), ("attachments", attached)) if there]
+    text = "".join([parts["main"], *("\n" + parts[name] for name in (*brought, *_asked(material)))])
     text += value_sections(material.values)
     if instruction and instruction.strip():
         text += "\n" + fill(parts["instruction"], instruction=clean_text(instruction).strip())
@@ -71,17 +81,14 @@ def _asked(material: ObserverMaterial) -> list[str]:
     return [name for name, asked in wanted.items() if asked]
 
 
-def _user_text(material: ObserverMaterial, tokenizer: TextTokenizer) -> str:
+def _user_text(material: ObserverMaterial, history: History) -> str:
     parts = load_parts(OBSERVER_TEMPLATE)
     texts: list[str] = []
     if material.prior_notes.strip():
         texts.append(fill(parts["prior_notes"], block=quote_block("earlier-notes", material.prior_notes)))
     if known := _known(material):
         texts.append(fill(parts["known"], block=quote_block("known", known)))
-    history = render_messages(
-        material.messages, timezone=material.timezone, tokenizer=tokenizer, open_calls=material.open_calls
-    )
-    texts.append(fill(parts["history"], block=quote_block("history", history)))
+    texts.append(fill(parts["history"], block=quote_block("history", history.text)))
     names = ["observations", *(name.replace("_", "-") for name in _asked(material))]
     names += [value.slug for value in material.values]
     tokens = material.target_tokens

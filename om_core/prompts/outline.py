@@ -53,11 +53,17 @@ def result_text(result: Json) -> str:
     """A tool result as text: strings as they are, text blocks joined, all else as JSON."""
     if isinstance(result, str):
         return drop_blobs(result)
-    if isinstance(result, list) and result and all(isinstance(item, dict) and "type" in item for item in result):
-        return "\n".join(_block_text(item) for item in result)
+    if isinstance(result, list) and _is_blocks(result):
+        return "\n".join(drop_blobs(item) if isinstance(item, str) else _block_text(item) for item in result)
     if result is None:
         return ""
     return json.dumps(_without_blobs(result), ensure_ascii=False)
+
+
+def _is_blocks(result: list[Json]) -> bool:
+    """Whether these are content blocks, with marks in the place of those that were taken out."""
+    blocks = [item for item in result if not isinstance(item, str)]
+    return bool(blocks) and all(isinstance(item, dict) and "type" in item for item in blocks)
 
 
 def _block_text(block: dict[str, Json]) -> str:

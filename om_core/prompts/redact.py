@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from om_core.domain.message import UNSEEN_PARTS, Text, ToolCall, ToolResult
+from om_core.domain.message import UNSEEN_PARTS, File, Image, Text, ToolCall, ToolResult
 from om_core.domain.tags import INJECTED
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _entry(name: str, item: Json) -> Json:
 
 def redact_messages(messages: Iterable[StoredMessage]) -> tuple[StoredMessage, ...]:
     """The messages as an Observer may read them: words, arguments and results redacted, without what it never sees
-    (reasoning, data, what providers' forms left over); pictures and files as they are.
+    (reasoning, data, what providers' forms left over); of pictures and files their names and addresses.
     """
     return tuple(replace(stored, message=_message(stored.message)) for stored in messages)
 
@@ -176,6 +176,10 @@ def _part(part: Part) -> Part:
     if isinstance(part, ToolResult):
         seen = redact_json(part.visible)
         return replace(part, result=seen, model_result=None, provider_metadata=None)
+    if isinstance(part, Image | File) and part.url is not None and not part.url.startswith("data:"):
+        part = replace(part, url=redact(part.url))
+    if isinstance(part, File) and part.filename is not None:
+        part = replace(part, filename=redact(part.filename))
     return part
 
 

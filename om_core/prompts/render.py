@@ -13,14 +13,16 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from om_core.domain.message import File, Image, Role, Text, ToolCall, ToolResult
 from om_core.domain.tags import is_injected
+from om_core.formats.attachments import LONG, is_picture, split_attachments
 from om_core.prompts.outline import RESULT_TOKENS, args_text, cut_middle, drop_blobs, result_text
 from om_core.prompts.quoting import clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from om_core.domain.message import OpenCall, Part, StoredMessage
+    from om_core.domain.message import Json, OpenCall, Part, StoredMessage
+    from om_core.formats.attachments import Attachment
     from om_core.ports import TextTokenizer
 
 MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -60,6 +62,14 @@ def date_header(when: datetime, zone: ZoneInfo) -> str:
     return f"Date: {day_text(when)} ({zone.key}, {offset_text(when)})"
 
 
+@dataclass(frozen=True, slots=True)
+class History:
+    """Messages as text, and the attachments that its placeholders stand for: `Image #1`, `File #1` and so on."""
+
+    text: str
+    attachments: tuple[tuple[str, Attachment], ...] = ()
+
+
 def render_messages(
     messages: Iterable[StoredMessage],
     *,
@@ -67,6 +77,18 @@ def render_messages(
     tokenizer: TextTokenizer,
     open_calls: Iterable[OpenCall] = (),
 ) -> str:
+    """The text of `render_history`."""
+    return render_history(messages, timezone=timezone, tokenizer=tokenizer, open_calls=open_calls).text
+
+
+def render_history(
+    messages: Iterable[StoredMessage],
+    *,
+    timezone: str,
+    tokenizer: TextTokenizer,
+    open_calls: Iterable[OpenCall] = (),
+    gaps: Mapping[int, str] | None = None,
+) -> History:
     """The messages in order, one entry per part; tombstones, system messages, reasoning and data are left out.
 
     Args:
@@ -74,14 +96,15 @@ def render_messages(
         timezone: IANA name of the zone in which dates and times are shown.
         tokenizer: bounds tool arguments (2,000 tokens) and results (5,000 tokens). Texts are not cut.
         open_calls: calls without a result, marked as such.
+        gaps: long pauses in words, by the seq of the message that ended one.
     """
     rendering = _Rendering(
         zone=zone_of(timezone), tokenizer=tokenizer, open_ids=frozenset(call.call_id for call in open_calls)
     )
     for message in messages:
         if not message.removed and message.role is not Role.SYSTEM and not is_injected(message.message):
-            rendering.add(message)
-    return "\n".join(rendering.lines)
+            rendering.add(message, (gaps or {}).get(message.seq))
+    return History("\n".join(rendering.lines), tuple(rendering.attachments))
 
 
 def plain_words(messages: Iterable[StoredMessage]) -> str:
@@ -105,13 +128,17 @@ class _Rendering:
     header: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
     call_names: dict[str, str] = field(default_factory=dict)
+    attachments: list[tuple[str, Attachment]] = field(default_factory=list)
 
-    def add(self, message: StoredMessage) -> None:
+    def add(self, message: StoredMessage, gap: str | None) -> None:
         for part in message.parts:
             entry = self._entry(message, part)
             if entry is None:
                 continue
             title, body = entry
+            if gap:
+                self.lines.append(f"[gap] {gap}")
+                gap = None
             when = (part.created_at or message.created_at).astimezone(self.zone)
             header = date_header(when, self.zone)
             if header != self.header:
@@ -123,11 +150,9 @@ class _Rendering:
 
     def _entry(self, message: StoredMessage, part: Part) -> tuple[str, str] | None:
         if isinstance(part, Text):
-            return (_speaker(message), part.text.strip()) if part.text.strip() else None
-        if isinstance(part, Image):
-            return _speaker(message), self.placeholder("Image", part.url, part.mime_type, None)
-        if isinstance(part, File):
-            return _speaker(message), self.placeholder("File", part.url, part.mime_type, part.filename)
+            return (_speaker(message), self._words(part.text)) if part.text.strip() else None
+        if isinstance(part, Image | File):
+            return _speaker(message), self._placeholder(part)
         if isinstance(part, ToolCall):
             self.call_names[part.call_id] = part.name
             body = args_text(part.args, self.tokenizer)
@@ -139,16 +164,40 @@ class _Rendering:
 
     def _result(self, part: ToolResult) -> tuple[str, str]:
         name = part.name or self.call_names.get(part.call_id, "")
-        text = result_text(part.visible).strip() or ("(no text)" if part.status == "ok" else "(no reason given)")
+        text = self._payload(part.visible).strip() or ("(no text)" if part.status == "ok" else "(no reason given)")
         return f"{_RESULT_TITLES[part.status]} {one_line(name)}".rstrip(), cut_middle(
             text, RESULT_TOKENS, self.tokenizer
         )
 
-    def placeholder(self, kind: str, url: str | None, mime_type: str | None, filename: str | None) -> str:
+    def _words(self, text: str) -> str:
+        """A text without what only machines read."""
+        if len(text) <= LONG:
+            return text.strip()
+        words, _ = split_attachments(text, self._placeholder)
+        return drop_blobs(str(words)).strip()
+
+    def _payload(self, value: Json) -> str:
+        """A result with placeholders for the pictures and files in it."""
+        words, found = split_attachments(value, self._placeholder)
+        if found and isinstance(words, list) and all(isinstance(item, str) for item in words):
+            return drop_blobs("\n".join(words))
+        return result_text(words)
+
+    def _placeholder(self, part: Attachment) -> str:
         """`[Image #1: label]`, numbered by kind; the label is a file name, the URL's last part, or the MIME type."""
+        kind = "Image" if is_picture(part) else "File"
         self.numbers[kind] = self.numbers.get(kind, 0) + 1
-        label = one_line(filename or _base_name(url) or mime_type or "").translate(_FRAME)
-        return f"[{kind} #{self.numbers[kind]}{f': {label}' if label else ''}]"
+        name = f"{kind} #{self.numbers[kind]}"
+        self.attachments.append((name, part))
+        label = attachment_label(part)
+        return f"[{name}{f': {label}' if label else ''}]"
+
+
+def attachment_label(part: Attachment) -> str:
+    """What an attachment is called: its file name, the last part of its URL, or its MIME type; on one line."""
+    filename = part.filename if isinstance(part, File) else None
+    mime_type = None if part.mime_type in {"image/*", "audio/*"} else part.mime_type
+    return one_line(filename or _base_name(part.url) or mime_type or "").translate(_FRAME)
 
 
 def _speaker(message: StoredMessage) -> str:

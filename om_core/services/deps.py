@@ -83,6 +83,8 @@ class Services:
     extract: Callable[[Sequence[StoredMessage], int, str], str]
     """(messages, about how many tokens, IANA zone) -> the short extract that stands for a parked range."""
     policies: Policies
+    reads: Callable[[str, str], bool | None] = lambda _model, _mime_type: None
+    """Whether a model reads attachments of a MIME type; None: not known."""
     dispatcher: JobDispatcher = field(default_factory=SilentDispatcher)
     clock: Clock = field(default_factory=SystemClock)
     lease_s: float = 60.0

@@ -14,8 +14,10 @@ from om_core.domain.errors import LostRaceError, UnusableOutputError
 from om_core.domain.job import JobKind, JobState
 from om_core.domain.message import OpenCall
 from om_core.domain.slices import slice_messages
+from om_core.domain.time_gaps import gaps_among
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
+from om_core.prompts.attachments import attachment_filter
 from om_core.prompts.observer import OBSERVER_VERSION, build_observer_request
 from om_core.prompts.parse import parse_observer
 from om_core.prompts.redact import redact_material
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from om_core.domain.policy import MemoryPolicy, ObservationPolicy
     from om_core.domain.thread import Snapshot, ThreadState
     from om_core.ports import Kept, ModelReply, Transaction
+    from om_core.prompts.attachments import Accepts
     from om_core.services.deps import Services
 
 BY_SIZE = frozenset({"buffer", "threshold"})
@@ -106,7 +109,9 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | ThreadState:
             policy=policy,
             messages=tuple(message for message in messages if message.seq <= cut.to_seq),
             cut=cut,
-            material=_material(snapshot, policy, messages, cut, notes.text, job),
+            material=replace(
+                _material(snapshot, policy, messages, cut, notes.text, job), gaps=gaps(tx, thread, policy, messages)
+            ),
             shown_chunks=notes.chunk_ids,
             kept=tx.kept(thread, snapshot.memory) if specs_of(policy, "observer") else None,
         )
@@ -169,6 +174,17 @@ def _material(
     )
 
 
+def gaps(
+    tx: Transaction, thread: ThreadState, policy: MemoryPolicy, messages: tuple[StoredMessage, ...]
+) -> tuple[tuple[int, str], ...]:
+    """The long pauses that the actor is shown as well, also one right before the range."""
+    if not policy.temporal_markers or not messages:
+        return ()
+    first = messages[0].seq
+    before = tx.messages.between(thread.id, first - 2, first - 1, limit=1)
+    return gaps_among((*before, *messages), thread.timezone)
+
+
 def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Event) -> list[JsonObject]:
     """One call, or one per slice of a unit larger than the window; each finished call is saved under the fence."""
     observation = chosen.policy.observation
@@ -222,6 +238,8 @@ def _ask_once(
             provider_options=observation.model.provider_options,
             instruction=observation.instruction,
             tokenizer=services.tokenizer,
+            # A model may refuse what is not known of it: the next try goes without.
+            attachments=None if failures else _accepted(services, chosen.policy, candidate),
         ),
         name,
         cancelled=cancelled,
@@ -245,6 +263,10 @@ def _ask_once(
         **answered(slugs, output),
         **usage_of(reply),
     }
+
+
+def _accepted(services: Services, policy: MemoryPolicy, model: str) -> Accepts:
+    return attachment_filter(policy.observation.observe_attachments, lambda mime: services.reads(model, mime))
 
 
 def unusable(reason: str, reply: ModelReply) -> UnusableOutputError:

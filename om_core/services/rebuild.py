@@ -14,7 +14,7 @@ from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services.enqueue import decide_again, late_job
 from om_core.services.model_calls import input_room
-from om_core.services.observe import SYSTEM_TOKENS, Range, ask, finished_with, notes_of
+from om_core.services.observe import SYSTEM_TOKENS, Range, ask, finished_with, gaps, notes_of
 from om_core.services.ranges import READ_LIMIT
 from om_core.services.stored_chunk import chunk_ended
 from om_core.services.values import inline_values, keep
@@ -50,6 +50,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
         messages = tx.messages.between(snapshot.thread.id, chunk.from_seq - 1, chunk.to_seq, limit=READ_LIMIT)
         policy = policy_from_json(job.policy)
         kept = tx.kept(snapshot.thread, snapshot.memory) if policy.observation.extract else None
+        pauses = gaps(tx, snapshot.thread, policy, messages)
     tokens = sum(message.tokens for message in messages)
     room = input_room(services.model, policy.observation.model, overhead_tokens=SYSTEM_TOKENS)
     waiting = open_calls(messages)
@@ -69,6 +70,7 @@ def _choose(services: Services, tenant: str, job: Job) -> Range | None:
             open_calls=waiting,
             timezone=snapshot.thread.timezone or "UTC",
             ask_current_task=False,
+            gaps=pauses,
         ),
         shown_chunks=(),
         kept=kept,

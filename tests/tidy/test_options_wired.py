@@ -52,7 +52,6 @@ RENAMED: Final = {
 """Options whose field does not begin with their name."""
 IDLE: Final = {
     "MemoryPolicy.hook_execution": "hooks are checked, and not called yet",
-    "ObservationPolicy.observe_attachments": "the Observer is shown placeholders of attachments only",
     "ReflectionPolicy.activate_after_idle_s": "a reflection takes effect at its threshold only",
     "ReflectionPolicy.activate_on_provider_change": "likewise",
     "ReflectionPolicy.current_task": "reflections run in the background, where the reference asks for no hints either",

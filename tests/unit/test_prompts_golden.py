@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from om_core.domain.message import Image, Role
 from om_core.ports import AskedValue, ExtractMaterial, ReflectorMaterial
 from om_core.prompts.extract import (
     EXTRACT_TEMPLATE,
@@ -19,12 +20,12 @@ from om_core.prompts.extract import (
 )
 from om_core.prompts.observer import OBSERVER_TEMPLATE, OBSERVER_VERSION, build_observer_request
 from om_core.prompts.reflector import LEVELS, REFLECTOR_TEMPLATE, REFLECTOR_VERSION, build_reflector_request
-from tests.unit.prompt_samples import FourCharTokens, sample_material
+from tests.unit.prompt_samples import FourCharTokens, sample_material, stored
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 
 
-def observer(instruction=None, **asks):
+def observer(instruction=None, *, attachments=None, **asks):
     return build_observer_request(
         sample_material(**asks),
         model="m",
@@ -32,7 +33,14 @@ def observer(instruction=None, **asks):
         provider_options={},
         instruction=instruction,
         tokenizer=FourCharTokens(),
+        attachments=attachments,
     )
+
+
+def with_gap_and_image():
+    picture = stored(1, Role.USER, Image(data="QUJD", mime_type="image/png"))
+    gaps = ((1, "2 days 3 hours later — 2023-05-08 13:57+02:00"),)
+    return observer(messages=(picture,), gaps=gaps, attachments=lambda _: True)
 
 
 def reflector(level):
@@ -65,6 +73,8 @@ ALL_ASKED = {"ask_suggested_response": True, "ask_thread_title": True, "target_t
 TEXTS: dict[str, Callable[[], Any]] = {
     "observer_system.txt": lambda: observer(ask_current_task=False).prompt[0].content,
     "observer_system_all.txt": lambda: observer("Note every price.", **ALL_ASKED).prompt[0].content,
+    "observer_system_gap_and_image.txt": lambda: with_gap_and_image().prompt[0].content,
+    "observer_user_gap_and_image.txt": lambda: with_gap_and_image().prompt[1].content[0]["text"],
     "observer_user.txt": lambda: observer(**ALL_ASKED).prompt[1].content,
     "reflector_system.txt": lambda: reflector(0).prompt[0].content,
     **{f"reflector_user_{level}.txt": partial(reflector_user, level) for level in LEVELS},

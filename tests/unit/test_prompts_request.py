@@ -7,7 +7,6 @@ import pytest
 
 from om_core.domain.message import File, Image, Role, ToolResult
 from om_core.ports import ReflectorMaterial
-from om_core.prompts.attachments import accepts
 from om_core.prompts.observer import OBSERVER_VERSION, build_observer_request
 from om_core.prompts.outline import MAX_ENTRIES, args_text, cut_middle, drop_blobs, result_text
 from om_core.prompts.quoting import clean_text, escape_tags, quote_block, strip_delimiters
@@ -237,31 +236,6 @@ def test_arguments_stay_within_their_limit():
 
     assert len(text) / 4 < 2_050
     assert text.count("\n") < 20 * MAX_ENTRIES
-
-
-@pytest.mark.parametrize(
-    ("mime", "allowed", "expected"),
-    [
-        ("image/png", True, True),
-        ("image/png", False, False),
-        ("image/png", "auto", True),
-        ("image/PNG", ("image/*",), True),
-        ("text/plain", ("image/*", "application/pdf"), False),
-        ("text/plain", ("*/*",), True),
-        ("text/plain", (), False),
-    ],
-)
-def test_attachments_pass_by_their_mime_type(mime, allowed, expected):
-    assert accepts(mime, allowed) is expected
-
-
-def test_only_stored_data_is_attached_never_an_address():
-    message = stored(1, Role.USER, Image(url="https://e.org/a.png"), Image(data="QUJD", mime_type="image/png"))
-    content = build(sample_material(messages=(message,)), attachments=True).prompt[1].content
-
-    assert [block["type"] for block in content] == ["text", "text", "image_url"]
-    assert content[1]["text"] == "Image #2:"
-    assert content[2]["image_url"]["url"] == "data:image/png;base64,QUJD"
 
 
 def test_a_level_outside_the_five_is_refused():
