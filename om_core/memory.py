@@ -335,7 +335,9 @@ class Memory(WorkingMemoryMethods, RemovalMethods, UsageMethods):
         """Jobs, newest first."""
         with self.services.store.reading(self.tenant) as tx:
             thread_id = None if thread is None else contexts.find_snapshot(tx, thread, resource).thread.id
-            page = tx.jobs.page(state=state, kind=kind, thread_id=thread_id, cursor=cursor, limit=limit)
+            page = tx.jobs.page(
+                state=state, kind=kind, thread_id=thread_id, cursor=cursor, limit=limit, resource_id=resource
+            )
         return Page(tuple(map(views.job_view, page.items)), page.next_cursor)
 
     def job(self, job_id: int) -> JsonObject:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(include_in_schema=False)
 WRONG: Final = "This key is not known, was revoked or has expired. Make one with: om keys create"
+ELSEWHERE: Final = "This came from another site. Open the dashboard itself and sign in here."
 NARROW: Final = "This key is narrowed to a resource or a thread; the dashboard shows a whole tenant. Use another key."
 
 
@@ -30,7 +31,9 @@ def ask(request: Request, next: str = "/") -> HTMLResponse:
 
 @router.post("/login")
 async def check(request: Request) -> Response:
-    """Compare the key, and set the cookie."""
+    """Compare the key, and set the cookie; not for a page from elsewhere, which could sign somebody in as another."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        return page(request, "login.html", code=403, next="/", wrong=ELSEWHERE)
     given = {name: values[0] for name, values in parse_qs((await request.body()).decode(errors="replace")).items()}
     services = state_of(request).services
     store, now = services.store, services.clock.now()

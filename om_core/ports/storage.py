@@ -213,6 +213,7 @@ class Jobs(Protocol):
         thread_id: int | None,
         cursor: str | None,
         limit: int,
+        resource_id: str | None = None,
     ) -> Page[Job]: ...
 
 

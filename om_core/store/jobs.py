@@ -291,10 +291,18 @@ class JobRows:
         return changed.rowcount == 1
 
     def page(
-        self, *, state: str | None, kind: str | None, thread_id: int | None, cursor: str | None, limit: int
+        self,
+        *,
+        state: str | None,
+        kind: str | None,
+        thread_id: int | None,
+        cursor: str | None,
+        limit: int,
+        resource_id: str | None = None,
     ) -> Page[Job]:
         before = decode_cursor(cursor)
-        query = sa.select(jobs).where(self._mine, *self._within, _KNOWN_KIND)
+        reached = of_threads_within(self._session, jobs.c.thread_id, resource_id)
+        query = sa.select(jobs).where(self._mine, *reached, _KNOWN_KIND)
         query = query.order_by(jobs.c.id.desc()).limit(limit + 1)
         for column, value in ((jobs.c.state, state), (jobs.c.kind, kind), (jobs.c.thread_id, thread_id)):
             if value is not None:
