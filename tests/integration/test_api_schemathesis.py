@@ -72,7 +72,8 @@ def test_random_requests_are_answered_as_the_document_says(
     counted: Counter[int] = Counter()
     failures: list[str] = []
     found: Any = schema.get_all_operations()
-    operations = [one.ok() for one in found]
+    # What deletes comes last: the rest is asked about what is there.
+    operations = sorted((one.ok() for one in found), key=lambda one: one.method.upper() == "DELETE")
     for operation in operations:
         if operation.path not in LEFT_OUT:
             try:
