@@ -39,6 +39,7 @@ _READ: Final = (
     # The dashboard, by its session.
     *("GET /", f"GET {_PAGE}", f"GET {_PAGE}/now", f"GET {_PAGE}/context", f"GET {_PAGE}/log", "GET /jobs"),
     *(f"GET {_PAGE}/reflections", f"GET {_PAGE}/messages", f"GET {_PAGE}/live", "GET /workers", "GET /invariants"),
+    *("GET /usage", "GET /usage.csv"),
     "POST /logout",
 )
 _WRITE: Final = (

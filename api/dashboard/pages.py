@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dashboard import views
-from api.dashboard.serving import PageRoute, form_of, memory_of, page, path_of
+from api.dashboard.serving import HEADERS, PageRoute, form_of, memory_of, page, path_of
 from api.dashboard.session import COOKIE
 from api.routes.events import EventStream, LastEventId, open_stream
 from api.schemas.fields import Id
@@ -125,6 +125,19 @@ def jobs(request: Request, state: Text = "", kind: Text = "", cursor: Text = "")
 def workers(request: Request) -> HTMLResponse:
     """Workers, queues and their ages, circuit breakers."""
     return page(request, "workers.html", **views.workers(memory_of(request)))
+
+
+@router.get("/usage")
+def usage(request: Request, cursor: Text = "") -> HTMLResponse:
+    """What model calls cost, by day and model."""
+    return page(request, "usage.html", **views.usage(memory_of(request), cursor))
+
+
+@router.get("/usage.csv")
+def usage_csv(request: Request) -> Response:
+    """The same as a table for spreadsheets, with every row."""
+    headers = {**HEADERS, "Content-Disposition": 'attachment; filename="usage.csv"'}
+    return Response(views.usage_csv(memory_of(request)), media_type="text/csv", headers=headers)
 
 
 @router.get("/invariants")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from om_core.domain.errors import InvalidInputError
 from om_core.domain.job import WORKER_SEEN_S
 from om_core.domain.message import Data, Reasoning, Text, ToolCall, ToolResult
+from om_core.formats.table import csv_lines
+from om_core.memory_usage import DEFAULT_BY, usage_columns
 from om_core.services.coverage import examine
 from om_core.services.event_text import event_line
 
@@ -220,6 +222,22 @@ def workers(memory: Memory) -> JsonObject:
         "gauges": system.gauges(),
         "breakers": system.breakers(),
     }
+
+
+def usage(memory: Memory, cursor: str) -> JsonObject:
+    """Model calls by day, kind and model, and the sum of all days."""
+    found = memory.usage(cursor=cursor or None, limit=MESSAGES)
+    return {"found": found, "total": next(iter(memory.usage(by=()).items), None)}
+
+
+def usage_csv(memory: Memory) -> str:
+    """Every row of the same, with a head line."""
+    page = memory.usage(limit=MESSAGES)
+    lines = csv_lines(usage_columns(DEFAULT_BY), page.items)
+    while page.next_cursor is not None:
+        page = memory.usage(cursor=page.next_cursor, limit=MESSAGES)
+        lines += csv_lines(usage_columns(DEFAULT_BY), page.items, header=False)
+    return lines
 
 
 def invariants(memory: Memory, cursor: str) -> JsonObject:

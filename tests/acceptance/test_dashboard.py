@@ -153,7 +153,7 @@ def test_the_keyboard_alone_reaches_a_thread_and_a_phone_shows_it(browser: Brows
             break
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="trip")).to_be_visible()
-    for path in (THREAD, "/", "/jobs", "/workers", "/invariants", THREAD.replace("?", "/log?")):
+    for path in (THREAD, "/", "/jobs", "/workers", "/usage", "/invariants", THREAD.replace("?", "/log?")):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{path} is too wide"
     page.goto(THREAD)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.benchmarks.activation import activation_growth
 from tests.benchmarks.calls import concurrent_model_calls
+from tests.benchmarks.http import http_costs
 from tests.benchmarks.jobs import jobs_vs_noop
 from tests.benchmarks.report import document, missed, table, write
 from tests.benchmarks.stage import QUICK, Effort, durable_servers
@@ -40,6 +41,7 @@ MEASUREMENTS: Final[dict[str, Measurement]] = {
     "jobs": _one("jobs_vs_noop", jobs_vs_noop),
     "tokens": _one("tokens_mb_per_s", lambda servers, effort: tokens_mb_per_s(effort)),
     "calls": concurrent_model_calls,
+    "http": http_costs,
 }
 
 

@@ -48,6 +48,8 @@ FIELDS: Final = (
     Field("tokens_mb_per_s", "counting tokens of a real conversation", unit=" MB/s"),
     Field("concurrent_model_calls", "model calls at once in one worker process", at_least=32),
     Field("worker_rss_mb", "memory of that process", at_most=400, unit=" MB"),
+    Field("turns_http_vs_library", "turns per second over HTTP against the library, 8 clients", unit="×"),
+    Field("sse_reader_kb", "memory of an idle reader of events, of 2,000", unit=" KB"),
 )
 """The report's numbers, in order, with the targets of the project."""
 

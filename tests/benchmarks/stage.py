@@ -33,9 +33,10 @@ class Effort:
     jobs: int = 400
     noops: int = 1_500
     calls: int = 32
+    readers: int = 2_000
 
 
-QUICK = Effort(runs=1, pairs=40, warm_up=5, messages=5_000, jobs=40, noops=100, calls=8)
+QUICK = Effort(runs=1, pairs=40, warm_up=5, messages=5_000, jobs=40, noops=100, calls=8, readers=50)
 """Enough to see that it works; its numbers mean little."""
 
 

@@ -13,6 +13,7 @@ from api.dashboard import session as sessions
 from om_core.memory import Memory
 from om_core.services.keys import create_key
 from tests.integration.api_server import api_of
+from tests.support.jobs import work_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,15 @@ def csrf_of(client: httpx.Client) -> str:
 def test_without_a_session_every_page_leads_to_the_login(services: Services, browser: httpx.Client) -> None:
     fill(services)
     browser.cookies.clear()
-    for path in ["/", "/jobs", "/workers", "/invariants", "/threads/t/live", *(f"/threads/t{page}" for page in PAGES)]:
+    for path in [
+        "/",
+        "/jobs",
+        "/workers",
+        "/usage",
+        "/invariants",
+        "/threads/t/live",
+        *(f"/threads/t{page}" for page in PAGES),
+    ]:
         answer = browser.get(path)
         assert answer.status_code == 303, path
         assert answer.headers["location"].startswith("/login?next=%2F"), path
@@ -141,3 +150,16 @@ def test_a_search_takes_wildcards_as_text(services: Services, browser: httpx.Cli
     assert "100% sure" in found
     assert ">t</a>" not in found
     assert "No thread has" in browser.get("/", params={"q": "_"}).text
+
+
+def test_usage_is_shown_and_given_as_a_table(services: Services, browser: httpx.Client) -> None:
+    assert "No model was called yet" in browser.get("/usage").text
+    memory = fill(services, "The blue boxes go to Berlin. " * 400)
+    memory.observe("t", resource="r")
+    work_off(services)
+    shown = browser.get("/usage").text
+    assert "offline/extractive" in shown
+    table = browser.get("/usage.csv")
+    assert table.headers["content-type"].startswith("text/csv")
+    assert table.text.splitlines()[0] == "day,kind,model,calls,input_tokens,output_tokens,cost_usd"
+    assert "offline/extractive" in table.text

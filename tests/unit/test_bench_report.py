@@ -25,6 +25,8 @@ NAMES = [
     "tokens_mb_per_s",
     "concurrent_model_calls",
     "worker_rss_mb",
+    "turns_http_vs_library",
+    "sse_reader_kb",
 ]
 GOOD: Results = {
     "turn_vs_insert": (4.2, {"runs": [4.1, 4.2, 4.4]}),
@@ -36,6 +38,8 @@ GOOD: Results = {
     "tokens_mb_per_s": (18.0, {}),
     "concurrent_model_calls": (32, {}),
     "worker_rss_mb": (265.0, {}),
+    "turns_http_vs_library": (0.3, {}),
+    "sse_reader_kb": (36.0, {}),
 }
 
 
