@@ -30,6 +30,7 @@ _NONE: Final = (
 _READ: Final = (
     *("GET /v1/threads", f"GET {_THREAD}", f"GET {_THREAD}/status", f"GET {_THREAD}/messages"),
     *(f"GET {_THREAD}/context", f"GET {_THREAD}/observations", f"GET {_THREAD}/reflections"),
+    f"GET {_THREAD}/reflections/{{generation}}",
     # Read-only for a key that may only read: it activates, waits for and stores nothing.
     f"POST {_THREAD}/context",
     *(f"GET {_THREAD}/events", "GET /v1/events", "GET /v1/jobs", "GET /v1/jobs/{job_id}", "GET /v1/tools"),

@@ -16,6 +16,7 @@ from om_core.domain.job import JobKind
 from om_core.domain.reach import EVERYTHING, Reach
 from om_core.formats.fields import check_id
 from om_core.memory_documents import WorkingMemoryMethods
+from om_core.memory_generations import GenerationMethods
 from om_core.memory_removal import RemovalMethods
 from om_core.memory_usage import UsageMethods
 from om_core.ports import Page
@@ -42,7 +43,7 @@ FLUSH_WAIT_S = 120.0
 """Seconds that `flush` waits unless told otherwise."""
 
 
-class Memory(WorkingMemoryMethods, RemovalMethods, UsageMethods):
+class Memory(GenerationMethods, WorkingMemoryMethods, RemovalMethods, UsageMethods):
     """Long memory of one tenant. Thread-safe; make one per process and `for_tenant` for others."""
 
     def __init__(
@@ -243,15 +244,6 @@ class Memory(WorkingMemoryMethods, RemovalMethods, UsageMethods):
             ends = {seq for chunk in page.items for seq in (chunk.from_seq, chunk.to_seq)}
             ids = {row.seq: row.message.id for row in tx.messages.at(found.id, ends)}
         return Page(tuple(views.chunk_view(chunk, ids) for chunk in page.items), page.next_cursor)
-
-    def reflections(
-        self, thread: str, *, resource: str | None = None, cursor: str | None = None, limit: int = 50
-    ) -> Page[JsonObject]:
-        """Generations, newest first."""
-        with self.services.store.reading(self.tenant) as tx:
-            memory = contexts.find_snapshot(tx, thread, resource).memory
-            page = tx.reflections.page(memory.id, cursor=cursor, limit=limit)
-        return Page(tuple(map(views.reflection_view, page.items)), page.next_cursor)
 
     def events(
         self,

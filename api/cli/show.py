@@ -1,4 +1,4 @@
-"""`om show`: one thread from inside: the prompt, the log, the messages, the chunks."""
+"""`om show`: one thread from inside: the prompt, the log, the messages, the chunks, the generations."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from om_core.memory import Memory
 
 MORE = "… {} more, oldest left out: --limit"
+DIFF_STYLES = {"added": ("+", "green"), "removed": ("-", "red"), "same": (" ", ""), "gap": ("…", "dim")}
 STYLES = {"system": "magenta", "user": "cyan", "assistant": "green", "tool": "yellow"}
 
 
@@ -24,17 +25,22 @@ def show(  # noqa: PLR0913, PLR0917 - the options of a command
     log: Annotated[bool, typer.Option("--log", help="The visible notes with their positions and messages.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="The newest stored messages.")] = False,
     chunks: Annotated[bool, typer.Option("--chunks", help="Every chunk, buffered and active.")] = False,
+    reflections: Annotated[
+        bool,
+        typer.Option("--reflections", help="Every generation, what it changed, and the messages behind it."),
+    ] = False,
     limit: Limit = 50,
     resource: Resource = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a thread: its context, its log, its messages or its chunks. Changes nothing."""
+    """Show a thread: its context, its log, its messages, its chunks or its generations. Changes nothing."""
     from api.cli.connect import open_memory
 
-    chosen = [name for name, given in (("log", log), ("messages", messages), ("chunks", chunks)) if given]
+    views = {"log": log, "messages": messages, "chunks": chunks, "reflections": reflections}
+    chosen = [name for name, given in views.items() if given]
     if len(chosen) + context > 1:
-        raise typer.BadParameter("choose one of --context, --log, --messages and --chunks")
+        raise typer.BadParameter("choose one of --context, --log, --messages, --chunks and --reflections")
     with open_memory(tenant) as memory:
         if not chosen:
             _show_context(memory, thread, resource, as_json=as_json)
@@ -42,6 +48,8 @@ def show(  # noqa: PLR0913, PLR0917 - the options of a command
             _show_log(memory, thread, resource, as_json=as_json)
         elif chosen == ["messages"]:
             _show_messages(memory, thread, resource, limit, as_json=as_json)
+        elif chosen == ["reflections"]:
+            _show_reflections(memory, thread, resource, limit, as_json=as_json)
         else:
             _show_chunks(memory, thread, resource, as_json=as_json)
 
@@ -112,6 +120,32 @@ def _show_log(memory: Memory, thread: str, resource: str | None, *, as_json: boo
         out.print(Text(chunk["text"]))
     if not base and not chunks:
         out.print("no notes are visible yet")
+
+
+def _show_reflections(memory: Memory, thread: str, resource: str | None, limit: int, *, as_json: bool) -> None:
+    from rich.text import Text
+
+    from api.cli.output import console, emit_json
+
+    page = memory.reflections(thread, resource=resource, limit=limit)
+    found = [memory.reflection(thread, one["generation"], resource=resource) for one in page.items]
+    if as_json:
+        emit_json({"items": found, "next_cursor": page.next_cursor})
+        return
+    out = console()
+    for one in reversed(found):
+        title = f"── generation {one['generation']} · {one['state']} · {one['input_tokens']:,} tokens became"
+        out.print(Text(f"{title} {one['tokens']:,} · against {one['against'] or 'nothing'}", style="bold magenta"))
+        for source in one["new_sources"]:
+            place = f"messages {source['from_seq']} to {source['to_seq']} of {source['thread']}"
+            out.print(Text(f"   {place}, in {source['chunks']} chunks", style="dim"))
+        for line in one["diff"]:
+            mark, style = DIFF_STYLES[line["op"]]
+            out.print(Text(f"{mark} {line['text']}", style=style))
+    if not found:
+        out.print("the log was never condensed: it has not reached its threshold")
+    if page.next_cursor:
+        out.print(Text("… older generations left out: --limit", style="dim"))
 
 
 def _show_messages(memory: Memory, thread: str, resource: str | None, limit: int, *, as_json: bool) -> None:

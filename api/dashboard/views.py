@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from om_core.domain.errors import InvalidInputError
+from om_core.domain.generations import line_diff
 from om_core.domain.job import WORKER_SEEN_S
 from om_core.domain.message import Data, Reasoning, Text, ToolCall, ToolResult
 from om_core.formats.table import csv_lines
@@ -27,6 +27,8 @@ CHUNKS: Final = 100
 MESSAGES: Final = 200
 CHECKED: Final = 20
 """Threads per page of invariants: checking one reads all of it."""
+MARKS: Final = {"added": "+", "removed": "-", "same": " ", "gap": "@"}
+"""What stands before a line of a comparison."""
 PART_CHARS: Final = 4_000
 """Longer parts of messages are cut for display."""
 
@@ -168,19 +170,16 @@ def log(memory: Memory, thread: str, resource: str, cursor: str) -> JsonObject:
 def generations(memory: Memory, thread: str, resource: str, cursor: str) -> JsonObject:
     """Generations, newest first, each with the lines that its base did not have, and the other way round."""
     page = memory.reflections(thread, resource=resource, cursor=cursor or None, limit=20)
-    texts = {item["generation"]: item["text"] for item in page.items}
-    shown = [{**item, "diff": diff(texts.get(item["base_generation"], ""), item["text"])} for item in page.items]
+    texts = {0: "", **{item["generation"]: item["text"] for item in page.items}}
+    shown = []
+    for item in page.items:
+        base = item["base_generation"]
+        if base not in texts:  # on the next page
+            texts[base] = memory.reflection(thread, base, resource=resource)["text"]
+        lines = line_diff(texts[base], item["text"])
+        changes = [(MARKS[line.op], "…" if line.op == "gap" else line.text) for line in lines]
+        shown.append({**item, "diff": changes})
     return {"generations": shown, "next_cursor": page.next_cursor}
-
-
-def diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Lines with `+`, `-` or a space before them, whole sentences kept together."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
-    return [
-        ("@", "…") if line.startswith("@@") else (line[:1], line[1:])
-        for line in lines
-        if not line.startswith(("---", "+++"))
-    ]
 
 
 def messages(memory: Memory, thread: str, resource: str, first: int, last: int | None) -> JsonObject:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Query
+from fastapi import Path, Query
 from fastapi.responses import JSONResponse
 
 from api.deps import MemoryDep
 from api.routes.replies import page_json, v1_router
-from api.schemas import answers
-from api.schemas.fields import CursorQuery, LimitQuery, ResourceQuery, ThreadPath
+from api.schemas import answers, generations
+from api.schemas.fields import MAX_SEQ, CursorQuery, LimitQuery, ResourceQuery, ThreadPath
 
 router = v1_router("notes")
 
@@ -30,7 +30,7 @@ def list_observations(
     return page_json(memory.observations(thread, resource=resource_id, state=state, cursor=cursor, limit=limit))
 
 
-@router.get("/threads/{thread}/reflections", response_model=answers.ListOf[answers.ReflectionItem])
+@router.get("/threads/{thread}/reflections", response_model=answers.ListOf[generations.ReflectionItem])
 def list_reflections(
     thread: ThreadPath,
     memory: MemoryDep,
@@ -40,3 +40,18 @@ def list_reflections(
 ) -> JSONResponse:
     """Generations with their text, newest first."""
     return page_json(memory.reflections(thread, resource=resource_id, cursor=cursor, limit=limit))
+
+
+@router.get("/threads/{thread}/reflections/{generation}", response_model=generations.Generation)
+def get_reflection(
+    thread: ThreadPath,
+    generation: Annotated[int, Path(ge=1, le=MAX_SEQ, description="Number of the generation.", examples=[1])],
+    memory: MemoryDep,
+    resource_id: ResourceQuery = None,
+    against: Annotated[
+        int | None,
+        Query(ge=0, le=MAX_SEQ, description="Compare with this generation; default its base. 0: no text."),
+    ] = None,
+) -> JSONResponse:
+    """One generation, the messages whose notes it condenses, and the lines that changed."""
+    return JSONResponse(memory.reflection(thread, generation, resource=resource_id, against=against))

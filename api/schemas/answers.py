@@ -189,23 +189,6 @@ class Observation(Answer):
     extracted: dict[str, Any]
 
 
-class ReflectionItem(Answer):
-    """A generation of the condensed log."""
-
-    extracted: dict[str, Any]
-
-    generation: int
-    base_generation: int
-    through_position: int
-    state: str
-    text: str
-    tokens: int
-    model: str | None
-    cost: float | None
-    created_at: datetime | None
-    activated_at: datetime | None
-
-
 class WorkingMemory(Answer):
     """A document; version 0 and no content where nothing was written."""
 

@@ -163,6 +163,13 @@ class MemoryClient:
         path = calls.thread_path(thread, "/reflections")
         return self._ask(calls.get(path, resource_id=resource, cursor=cursor, limit=limit))
 
+    def reflection(
+        self, thread: str, generation: int, *, resource: str | None = None, against: int | None = None
+    ) -> JsonObject:
+        """One generation with the messages behind it and its changes `against` another one, by default its base."""
+        path = calls.thread_path(thread, f"/reflections/{generation}")
+        return self._ask(calls.get(path, resource_id=resource, against=against))
+
     def events(
         self, thread: str | None = None, *, resource: str | None = None, last_id: str | None = None
     ) -> Iterator[StreamedEvent]:

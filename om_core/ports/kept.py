@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from om_core.domain.chunk import Reflection, ReflectionState
     from om_core.domain.extraction import Extraction
+    from om_core.domain.generations import SourceRange
     from om_core.domain.message import JsonObject
     from om_core.domain.working_memory import WorkingMemory
     from om_core.ports.records import NewReflection, Page
@@ -26,6 +27,9 @@ class Reflections(Protocol):
     def set_state(self, memory_id: int, generation: int, state: ReflectionState) -> None: ...
 
     def page(self, memory_id: int, *, cursor: str | None, limit: int) -> Page[Reflection]: ...
+
+    def sources(self, memory_id: int, after_position: int, through_position: int) -> tuple[SourceRange, ...]:
+        """What the chunks at these positions cover: one range per thread, by the first position of each."""
 
 
 class WorkingMemories(Protocol):

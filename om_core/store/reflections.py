@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from om_core.domain.chunk import ReflectionState
+from om_core.domain.generations import SourceRange
 from om_core.ports import Page
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.rows import reflection_from
-from om_core.store.tables import reflections
+from om_core.store.tables import chunks, reflections, threads
 
 if TYPE_CHECKING:
     from om_core.domain.chunk import Reflection
@@ -77,6 +78,29 @@ class ReflectionRows:
             values["activated_at"] = sa.func.clock_timestamp()
         self._session.execute(
             sa.update(reflections).where(self._of(memory_id), reflections.c.generation == generation).values(**values)
+        )
+
+    def sources(self, memory_id: int, after_position: int, through_position: int) -> tuple[SourceRange, ...]:
+        rows = self._session.rows(
+            sa.select(
+                threads.c.external_id,
+                sa.func.min(chunks.c.from_seq).label("from_seq"),
+                sa.func.max(chunks.c.to_seq).label("to_seq"),
+                sa.func.count().label("chunks"),
+            )
+            .join(threads, sa.and_(threads.c.tenant_id == chunks.c.tenant_id, threads.c.id == chunks.c.thread_id))
+            .where(
+                chunks.c.tenant_id == self._session.tenant_id,
+                chunks.c.memory_id == memory_id,
+                chunks.c.position > after_position,
+                chunks.c.position <= through_position,
+            )
+            .group_by(threads.c.id, threads.c.external_id)
+            .order_by(sa.func.min(chunks.c.position))
+        )
+        return tuple(
+            SourceRange(thread=row["external_id"], from_seq=row["from_seq"], to_seq=row["to_seq"], chunks=row["chunks"])
+            for row in rows
         )
 
     def page(self, memory_id: int, *, cursor: str | None, limit: int) -> Page[Reflection]:

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from om_core.store.engine import PostgresStore
 from tests.integration.api_server import PROBLEM, ApiClient, api_of, say
-from tests.support.fixtures import SMALL, build
+from tests.support.fixtures import SMALL, build, raw_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,12 +20,17 @@ METHODS = {"get", "put", "post", "delete", "patch"}
 
 
 @pytest.fixture(scope="module")
-def client(servers: Servers) -> Iterator[ApiClient]:
+def store(servers: Servers) -> Iterator[PostgresStore]:
     with servers.new_database() as url:
-        store = PostgresStore(url, pool_size=4)
-        with api_of(build(store, SMALL)) as found:
-            yield found
-        store.close()
+        opened = PostgresStore(url, pool_size=4)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def client(store: PostgresStore) -> Iterator[ApiClient]:
+    with api_of(build(store, SMALL)) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +126,16 @@ def test_each_operation_with_a_body_has_examples_and_each_one_works(
 
 
 def test_each_reading_operation_works_with_the_examples_of_its_parameters(
-    client: ApiClient, document: dict[str, Any]
+    client: ApiClient, document: dict[str, Any], store: PostgresStore
 ) -> None:
     say(client, "conversation-123", "Hello.", "Hello.", resource="user-123")
     job = client.ok("POST", "/v1/threads/conversation-123/observe")["job"]
     client.ok("POST", "/v1/webhooks", json={"url": "https://example.com/"})
+    with raw_session(store) as session:
+        session.hot(
+            "INSERT INTO reflections (tenant_id, memory_id, generation, base_generation, through_position, state, text,"
+            " tokens, input_tokens) SELECT tenant_id, id, 1, 0, 0, 'superseded', '', 0, 0 FROM memories RETURNING 1"
+        )
     for method, path, operation in operations(document):
         if method == "get":
             with client.stream("GET", filled(path, operation).replace("/jobs/1", f"/jobs/{job}")) as response:

@@ -74,6 +74,7 @@ def checks(ran: Ran, name: str) -> list[dict[str, str]]:
         ("show", "trip", "--log"),
         ("show", "trip", "--messages"),
         ("show", "trip", "--chunks"),
+        ("show", "trip", "--reflections"),
         ("jobs",),
         ("jobs", "--state", "available", "--kind", "observe", "--thread", "trip"),
         ("doctor",),
