@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from om_core.services import forget, remove
+from om_core.services.restore import restore
 
 if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
@@ -40,7 +41,7 @@ class RemovalMethods:
             ConflictError: it never took effect, or a removal has erased it.
             NotFoundError, AmbiguousThreadError: as above.
         """
-        return forget.restore(self.services, self.tenant, thread, generation, resource)
+        return restore(self.services, self.tenant, thread, generation, resource)
 
     def delete_thread(self, thread: str, *, resource: str | None = None) -> JsonObject:
         """Delete a thread with everything derived from it; the counts.

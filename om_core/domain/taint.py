@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-STEM: Final = 5
-"""Characters of a word that are compared: a note says `diabetic` of a message that said `diabetes`."""
-SHORTEST: Final = 4
-"""Shorter words are function words more often than not; numbers count at any length."""
-_WORD: Final = re.compile(r"\w+")
-_UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
-"""Scripts that set no spaces between words, or whose endings hang on them: compared by pairs of characters."""
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFact:
-    """What taint looks at of a chunk: its range, what its Observer was shown, and its notes."""
+    """What taint looks at of a chunk: its range, what its Observer was shown, and the content words of all it says
+    (notes, hints, values, the title it gave).
+    """
 
     id: int
+    memory_id: int
     thread_id: int
     from_seq: int
     to_seq: int
-    position: int | None
-    text: str
-    shown_chunks: tuple[int, ...]
-    shown_generation: int | None
+    position: int | None = None
+    words: frozenset[str] = frozenset()
+    shown_chunks: tuple[int, ...] = ()
+    """Also of other memories: a document of the resource carries values from one to another."""
+    shown_generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationFact:
-    """A reflection: the text that stands for every position up to `through_position`."""
+    """A reflection: the text that stands for every position of its memory up to `through_position`."""
 
+    memory_id: int
     generation: int
     through_position: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its memory and number."""
+        return self.memory_id, self.generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """Ids of tainted chunks, and tainted generations."""
+    """Ids of tainted chunks, and tainted generations by memory and number."""
 
     chunks: frozenset[int] = frozenset()
-    generations: frozenset[int] = frozenset()
+    generations: frozenset[tuple[int, int]] = frozenset()
+
+    def generations_of(self, memory_id: int) -> frozenset[int]:
+        """The tainted generations of one memory."""
+        return frozenset(generation for owner, generation in self.generations if owner == memory_id)
+
+
+def covering(chunks: Sequence[ChunkFact], removed: Mapping[int, Collection[int]]) -> frozenset[int]:
+    """Ids of the chunks whose range holds a removed message; `removed`: seqs by thread."""
+    return frozenset(
+        chunk.id
+        for chunk in chunks
+        if any(chunk.from_seq <= seq <= chunk.to_seq for seq in removed.get(chunk.thread_id, ()))
+    )
 
 
 def spread(
@@ -59,52 +73,62 @@ def spread(
     """Follow what was removed through notes and reflections until nothing more is found.
 
     Args:
-        chunks: of the memory.
-        generations: of the memory, in any state.
+        chunks: of the memories.
+        generations: of the memories, in any state.
         covering: ids of the chunks whose range holds a removed message.
         words: content words of what was removed.
         own_words: content words of the messages of a chunk that are left; asked only where it matters.
 
-    A chunk is tainted when it covers a removed message, or when it was shown a tainted note and repeats a word of what
-    was removed that its own messages do not hold. A generation is tainted when a tainted chunk lies below it.
+    A chunk is tainted when it covers a removed message, or when it was shown something tainted and repeats a word of
+    what was removed that its own messages do not hold. A generation is tainted when a tainted chunk lies below it.
     """
     tainted = set(covering)
     cleared: set[int] = set()
-    found: frozenset[int] = frozenset()
     while True:
-        lowest = min((chunk.position for chunk in chunks if chunk.id in tainted and chunk.position), default=None)
-        found = frozenset(
-            one.generation for one in generations if lowest is not None and one.through_position >= lowest
-        )
+        found = _fallen(chunks, generations, tainted)
         before = len(tainted)
+        starts = _starts(chunks, tainted)
         for chunk in chunks:
-            if chunk.id in tainted or chunk.id in cleared or not _was_shown(chunk, tainted, found):
+            if chunk.id in tainted or chunk.id in cleared or not _was_shown(chunk, tainted, found, starts):
                 continue
-            repeated = content_words(chunk.text) & set(words)
-            if repeated and not repeated <= set(own_words(chunk)):
+            repeated = chunk.words.intersection(words)
+            if repeated and not repeated.issubset(own_words(chunk)):
                 tainted.add(chunk.id)
             else:
-                cleared.add(chunk.id)  # its own words do not change
+                cleared.add(chunk.id)  # whatever else turns out to be tainted, these words do not change
         if len(tainted) == before:
             return Taint(chunks=frozenset(tainted), generations=found)
 
 
-def _was_shown(chunk: ChunkFact, tainted: Collection[int], generations: Collection[int]) -> bool:
-    return chunk.shown_generation in generations or any(shown in tainted for shown in chunk.shown_chunks)
+def _fallen(
+    chunks: Sequence[ChunkFact], generations: Sequence[GenerationFact], tainted: Collection[int]
+) -> frozenset[tuple[int, int]]:
+    """Generations at or above the lowest tainted position of their memory."""
+    lowest: dict[int, int] = {}
+    for chunk in chunks:
+        if chunk.id in tainted and chunk.position is not None:
+            lowest[chunk.memory_id] = min(chunk.position, lowest.get(chunk.memory_id, chunk.position))
+    return frozenset(
+        one.key for one in generations if one.memory_id in lowest and one.through_position >= lowest[one.memory_id]
+    )
 
 
-def content_words(*texts: str) -> frozenset[str]:
-    """Stems of the words that carry content, and pairs of characters where words have no spaces between them."""
-    return frozenset(word for text in texts for word in _content(text.casefold()))
+def _starts(chunks: Sequence[ChunkFact], tainted: Collection[int]) -> dict[int, int]:
+    """By thread, where its first tainted chunk starts."""
+    starts: dict[int, int] = {}
+    for chunk in chunks:
+        if chunk.id in tainted:
+            starts[chunk.thread_id] = min(chunk.from_seq, starts.get(chunk.thread_id, chunk.from_seq))
+    return starts
 
 
-def _content(text: str) -> Iterable[str]:
-    for word in _WORD.findall(text):
-        for run in _UNSPACED.findall(word):
-            yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
-        rest = _UNSPACED.sub(" ", word)
-        for piece in rest.split():
-            if any(character.isdigit() for character in piece):
-                yield piece
-            elif len(piece) >= SHORTEST:
-                yield piece[:STEM]
+def _was_shown(
+    chunk: ChunkFact, tainted: Collection[int], generations: Collection[tuple[int, int]], starts: Mapping[int, int]
+) -> bool:
+    """Whether its Observer saw anything tainted: notes, a reflection, or what a thread carries from chunk to chunk (its
+    task, title and values).
+    """
+    if (chunk.memory_id, chunk.shown_generation) in generations or any(one in tainted for one in chunk.shown_chunks):
+        return True
+    start = starts.get(chunk.thread_id)
+    return start is not None and start < chunk.from_seq

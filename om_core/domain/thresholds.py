@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from om_core.domain.policy import MemoryPolicy
     from om_core.domain.thread import Snapshot, ThreadState
 
+REPAIR: Final = "repair"
+"""Reason of jobs that make again what a removal took away; they are due at once (DESIGN 3.3)."""
 RAMP: Final = 1.1
 """Within this many buffer intervals of the threshold, chunks are made at half the interval (DESIGN 6.1)."""
 REFLECT_GROWTH: Final = 0.1

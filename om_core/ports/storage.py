@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         UsageRow,
         WorkerRow,
     )
-    from om_core.ports.removal import Removals
+    from om_core.ports.removal import Deletions, Removals
     from om_core.ports.webhooks import Webhooks
 
 
@@ -149,6 +149,9 @@ class Chunks(Protocol):
     def stale_seqs(self, thread_id: int) -> tuple[int, ...]:
         """Seqs below the cursor whose notes are gone, until they are made again."""
 
+    def any_stale(self, memory_id: int, after_position: int, through_position: int) -> bool:
+        """Whether notes of these positions are gone and not made again yet."""
+
     def get(self, chunk_id: int) -> Chunk | None: ...
 
     def over(self, thread_id: int, from_seq: int) -> int | None:
@@ -193,6 +196,9 @@ class Jobs(Protocol):
 
     def older_live(self, job: Job) -> bool:
         """Whether an older job of the same kind for the same thread is not done yet."""
+
+    def rebuilds(self, memory_id: int) -> bool:
+        """Whether notes of a memory are being made again."""
 
     def running(self) -> int:
         """How many jobs of the tenant are held by workers that are alive."""
@@ -251,6 +257,9 @@ class Transaction(Protocol):
 
     @property
     def removal(self) -> Removals: ...
+
+    @property
+    def deletions(self) -> Deletions: ...
 
     @property
     def working_memory(self) -> WorkingMemories: ...

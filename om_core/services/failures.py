@@ -29,6 +29,7 @@ from om_core.services import events
 from om_core.services.enqueue import decide_again, models_of, target
 from om_core.services.extract import given_up
 from om_core.services.ranges import READ_LIMIT
+from om_core.services.rebuild import recount
 from om_core.services.stored_chunk import store_chunk
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def book_lost(services: Services, tenant: str, job: Job, error: LostRaceError) -
         return
     spent = {key: error.usage[key] for key in ("input_tokens", "output_tokens", "cost_usd")}
     with services.store.transaction(tenant) as tx:
-        thread = tx.memories.snapshot(job.thread_id).thread
+        thread = tx.threads.lock_by_id(job.thread_id)
+        if thread is None:  # deleted, and with it whose it was: nothing of a deleted resource may come back
+            return
         lost = FinishedJob(state=JobState.SUPERSEDED, outcome="lost", **spent)
         tx.book_usage(thread, job.kind.value, str(error.usage["model"]), lost)
 
@@ -142,6 +145,8 @@ def conclude(
     _report(tx, job, thread, result)
     if job.kind is JobKind.EXTRACT and result.state is JobState.DISCARDED:
         given_up(tx, job, thread, policy, str((result.error or {}).get("message", "")))
+    if job.kind is JobKind.REBUILD and result.state is JobState.DISCARDED:
+        _stand_in(tx, services, job, thread)
     ended = job.kind if result.state is JobState.DISCARDED else None
     if ended is JobKind.REFLECT:  # given up until the memory changes, which raises its version (DESIGN 5)
         tx.memories.update(job.memory_id, discarded_version=tx.memories.get(job.memory_id).version + 1)
@@ -223,13 +228,21 @@ def _park(
     result: FinishedJob,
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Cover the range with a short extract; a rebuild of it is stored as discarded, for a person to redrive."""
-    tokens = sum(message.tokens for message in messages)
-    room = int(min(PARKED_MOST, max(PARKED_LEAST, tokens * PARKED_SHARE)))
-    text = services.extract([message for message in messages if not message.removed], room, thread.timezone or "UTC")
     parked = replace(result, state=JobState.COMPLETED, outcome="parked")
     tx.jobs.finish(job, parked)
     _report(tx, job, thread, parked)
-    new = NewChunk(
+    new = _extract(services, job, thread, messages)
+    jobs = store_chunk(tx, services, job, thread, new, replace(parked, input_tokens=0, output_tokens=0, cost_usd=0.0))
+    _offer_rebuild(tx, job, thread, new, result.error or {})
+    return parked, jobs
+
+
+def _extract(services: Services, job: Job, thread: ThreadState, messages: Sequence[StoredMessage]) -> NewChunk:
+    """A short extract of a range, in the place of its notes."""
+    tokens = sum(message.tokens for message in messages)
+    room = int(min(PARKED_MOST, max(PARKED_LEAST, tokens * PARKED_SHARE)))
+    text = services.extract([message for message in messages if not message.removed], room, thread.timezone or "UTC")
+    return NewChunk(
         memory_id=thread.memory_id,
         thread_id=thread.id,
         from_seq=messages[0].seq,
@@ -243,9 +256,19 @@ def _park(
         hints=Hints(),
         prompt_version=OBSERVER_VERSION,
     )
-    jobs = store_chunk(tx, services, job, thread, new, replace(parked, input_tokens=0, output_tokens=0, cost_usd=0.0))
-    _offer_rebuild(tx, job, thread, new, result.error or {})
-    return parked, jobs
+
+
+def _stand_in(tx: Transaction, services: Services, job: Job, thread: ThreadState) -> None:
+    """Notes that a removal took away cannot be made again: an extract stands for them, as for any parked range, or
+    activation would stop before the chunk for ever. Redriving the job replaces it.
+    """
+    chunk = tx.chunks.get(int(job.chunk_id or 0))
+    if chunk is None or not chunk.stale:
+        return
+    messages = tx.messages.between(thread.id, chunk.from_seq - 1, chunk.to_seq, limit=READ_LIMIT)
+    new = replace(_extract(services, job, thread, messages), message_tokens=chunk.message_tokens)
+    if tx.chunks.rewrite(chunk.id, new):
+        recount(tx, thread, chunk, new)
 
 
 def _offer_rebuild(tx: Transaction, job: Job, thread: ThreadState, chunk: NewChunk, error: JsonObject) -> None:

@@ -1,126 +1,102 @@
-"""Deleting a thread or everything of a resource, and choosing an older generation as base again (DESIGN 3.3)."""
+"""Deleting a thread, or everything of a resource (DESIGN 3.3)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from om_core.domain.chunk import ReflectionState
-from om_core.domain.errors import ConflictError, NotFoundError
-from om_core.domain.job import JobKind
+from om_core.domain.errors import NotFoundError
+from om_core.ports.removal import Family
 from om_core.services.context import find_snapshot
-from om_core.services.enqueue import decide_again
-from om_core.services.remove import remove_in
+from om_core.services.erase import Removed, erase
+from om_core.services.remove import by_thread, in_family, shared_by_document
 
 if TYPE_CHECKING:
     from om_core.domain.job import JobRef
     from om_core.domain.message import JsonObject
-    from om_core.domain.thread import ThreadState
     from om_core.ports import Transaction
+    from om_core.ports.removal import Copy
     from om_core.services.deps import Services
+
+    Counts = dict[str, int]
 
 
 def delete_thread(services: Services, tenant: str, thread: str, resource: str | None) -> JsonObject:
-    """Delete a thread with everything derived from it; the counts of what is gone. What was spent stays booked.
+    """Delete a thread with everything derived from it; the counts of what is gone. What was spent stays booked, and a
+    clone is a thread of its own.
 
     Raises:
         NotFoundError, AmbiguousThreadError: no such thread, or several and no resource given.
     """
-    with services.store.transaction(tenant) as tx:
-        found = find_snapshot(tx, thread, resource).thread
-        counts, jobs = _delete(tx, services, found.id, found.memory_id)
+
+    def wanted(tx: Transaction) -> frozenset[int]:
+        state = find_snapshot(tx, thread, resource).thread
+        seqs = tx.removal.live_above(state.id, 0)
+        told = shared_by_document(tx, state.resource_id, {state.id: seqs}) if seqs else frozenset[int]()
+        return told | {state.memory_id}
+
+    def act(tx: Transaction, family: Family) -> tuple[Counts, tuple[JobRef, ...]]:
+        state = find_snapshot(tx, thread, resource).thread
+        seqs = tx.removal.live_above(state.id, 0)
+        done = Removed()
+        if seqs:
+            done = erase(tx, services, family, {state.id: seqs}, keep_ids=False, leaving=state.id)
+        tx.removal.release_copies(state.id)
+        counts = tx.deletions.thread(state)
+        if len(family.threads_of(state.memory_id)) == 1:
+            _add(counts, tx.deletions.memory(state.memory_id))
+        else:
+            counts["reflections"] = done.reflections
+        return counts, done.jobs
+
+    counts, jobs = in_family(services, tenant, wanted, act)
     services.dispatcher.ring(jobs)
     return counts
 
 
 def delete_resource(services: Services, tenant: str, resource: str) -> JsonObject:
-    """Delete everything of a resource: threads, memories, documents, usage, keys and webhooks narrowed to it.
-
-    One transaction a thread, so that one person's long history holds no lock for long; it is done when nothing is left.
-
-    Raises:
-        NotFoundError: nothing of this resource is stored.
-    """
-    totals: dict[str, int] = {"threads": 0}
-    while True:
-        with services.store.transaction(tenant) as tx:
-            left = tx.removal.threads_of_resource(resource)
-            if left:
-                counts, _ = _delete(tx, services, *left[0])
-                counts = {**counts, "threads": 1}
-            else:
-                counts = tx.removal.delete_resource(resource)
-        for name, count in counts.items():
-            totals[name] = totals.get(name, 0) + count
-        if not left:
-            break
-    if not any(totals.values()):
-        raise NotFoundError(f"nothing of resource {resource!r} is stored")
-    return totals
-
-
-def _delete(
-    tx: Transaction, services: Services, thread_id: int, memory_id: int
-) -> tuple[dict[str, int], tuple[JobRef, ...]]:
-    """Take out what the shared log holds of a thread, then its rows; alone in its memory, it takes that along."""
-    locked = {state.id: state for state in tx.removal.lock_threads(memory_id)}
-    if thread_id not in locked:
-        raise NotFoundError("the thread was deleted meanwhile")
-    memory = tx.memories.lock(memory_id)
-    alone = len(locked) == 1
-    jobs: tuple[JobRef, ...] = ()
-    if not alone:
-        seqs = tx.removal.live_above(thread_id, 0)
-        if seqs:
-            jobs = remove_in(tx, services, locked, memory, thread_id, seqs, keep_ids=False).jobs
-    else:
-        tx.removal.cancel_jobs(memory_id)
-    counts = tx.removal.delete_thread(locked[thread_id], with_memory=alone)
-    if not alone:
-        jobs += _decide_for(tx, services, [state for state in locked.values() if state.id != thread_id])
-    return counts, jobs
-
-
-def _decide_for(tx: Transaction, services: Services, threads: list[ThreadState]) -> tuple[JobRef, ...]:
-    jobs: tuple[JobRef, ...] = ()
-    for state in sorted(threads, key=lambda state: state.id):
-        jobs += decide_again(tx, services, tx.memories.snapshot(state.id), tx.now())
-    return jobs
-
-
-def restore(services: Services, tenant: str, thread: str, generation: int, resource: str | None) -> JsonObject:
-    """Make a kept generation the base again; chunks after it are shown as they are. Nothing is erased.
+    """Delete everything of a resource: threads, memories, documents, usage, keys and webhooks narrowed to it, and the
+    copies that clones of others hold of its messages; the counts.
 
     Raises:
-        NotFoundError: no such thread or generation. AmbiguousThreadError: as above.
-        ConflictError: the generation never took effect, or a removal has erased it.
+        NotFoundError: nothing of this resource is stored, or it is not the caller's.
     """
-    with services.store.transaction(tenant) as tx:
-        found = find_snapshot(tx, thread, resource).thread
-        locked = tx.removal.lock_threads(found.memory_id)
-        memory = tx.memories.lock(found.memory_id)
-        chosen = tx.reflections.get(memory.id, generation)
-        if chosen is None:
-            raise NotFoundError(f"thread {thread!r} has no generation {generation}")
-        if chosen.state not in {ReflectionState.ACTIVE, ReflectionState.SUPERSEDED}:
-            raise ConflictError(f"generation {generation} is {chosen.state}: only one that took effect can be restored")
+
+    def copied(tx: Transaction) -> tuple[Copy, ...]:
+        """Rows of others that were copied from this resource, by name or by way of its threads."""
+        found = {(copy.thread_id, copy.seq): copy for copy in tx.removal.copies_from(resource)}
+        for thread_id in tx.deletions.threads_of(resource):
+            for copy in tx.removal.copies(thread_id, tx.removal.live_above(thread_id, 0)):
+                found.setdefault((copy.thread_id, copy.seq), copy)
+        return tuple(copy for copy in found.values() if copy.resource_id != resource)
+
+    def wanted(tx: Transaction) -> frozenset[int]:
+        elsewhere = frozenset(copy.memory_id for copy in copied(tx))
+        return tx.deletions.memories_of(resource) | elsewhere
+
+    def act(tx: Transaction, family: Family) -> tuple[Counts, tuple[JobRef, ...]]:
+        copies, own = copied(tx), tx.deletions.memories_of(resource)
         jobs: tuple[JobRef, ...] = ()
-        if chosen.state is not ReflectionState.ACTIVE:
-            tx.removal.cancel_kind(memory.id, JobKind.REFLECT)  # it condenses upon another base
-            tx.removal.make_base(memory.id, generation)
-            tx.memories.update(
-                memory.id,
-                generation=generation,
-                reflected_position=chosen.through_position,
-                base_tokens=chosen.tokens,
-                log_tokens=chosen.tokens + tx.chunks.log_tokens(memory.id, chosen.through_position),
-                buffered_generation=None,
-                stuck_log_tokens=None,
-                discarded_version=None,
-                repair_position=None,
-                log_version=memory.log_version + 1,
-                log_reason="restore",
+        if copies:
+            others = Family(
+                threads={key: state for key, state in family.threads.items() if state.memory_id not in own},
+                memories={key: memory for key, memory in family.memories.items() if key not in own},
             )
-            jobs = _decide_for(tx, services, list(locked))
-        after = tx.memories.get(memory.id)
+            jobs = erase(tx, services, others, by_thread(copies), keep_ids=True).jobs
+        counts: Counts = {"threads": 0}
+        for memory_id in sorted(own):
+            for state in family.threads_of(memory_id):
+                _add(counts, {"threads": 1, **tx.deletions.thread(state)})
+            _add(counts, tx.deletions.memory(memory_id))
+        _add(counts, tx.deletions.resource(resource))
+        return counts, jobs
+
+    counts, jobs = in_family(services, tenant, wanted, act)
+    if not any(counts.values()):
+        raise NotFoundError(f"nothing of resource {resource!r} is stored")
     services.dispatcher.ring(jobs)
-    return {"generation": after.generation, "log_tokens": after.log_tokens}
+    return counts
+
+
+def _add(totals: Counts, more: Counts) -> None:
+    for name, count in more.items():
+        totals[name] = totals.get(name, 0) + count

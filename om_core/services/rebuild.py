@@ -129,7 +129,7 @@ def _store(
         )
         if not tx.jobs.finish(job, result) or not tx.chunks.rewrite(chunk.id, new):
             raise LostRaceError("the chunk was rebuilt meanwhile")
-        _recount(tx, thread, chunk, new)
+        recount(tx, thread, chunk, new)
         where = Extraction(thread_id=thread.id, job_id=job.id, from_seq=new.from_seq, to_seq=new.to_seq)
         told = keep(tx, chosen.policy, thread, job, values.specs, values.settled, where)
         tx.events.add([chunk_ended(job, thread, new, tx.now(), told)])
@@ -140,7 +140,7 @@ def _store(
     return result, jobs
 
 
-def _recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) -> None:
+def recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) -> None:
     """A chunk of the log that changes is a prefix change of every thread that may show it, and the log's counter
     follows (DESIGN 2.5).
     """
@@ -149,5 +149,5 @@ def _recount(tx: Transaction, thread: ThreadState, chunk: Chunk, new: NewChunk) 
         log_tokens = memory.log_tokens + new.tokens - chunk.tokens
         changed = {"log_version": memory.log_version + 1, "log_reason": "rebuild"}
         tx.memories.update(memory.id, log_tokens=log_tokens, stuck_log_tokens=None, **changed)
-    if chunk.stale:
+    if chunk.stale and chunk.state is ChunkState.ACTIVE:
         tx.threads.update(thread.id, stale_tokens=max(0, thread.stale_tokens - chunk.message_tokens))

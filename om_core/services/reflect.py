@@ -14,6 +14,7 @@ from om_core.domain.errors import LostRaceError
 from om_core.domain.extraction import Extraction
 from om_core.domain.job import JobKind, JobState
 from om_core.domain.reflecting import choose_candidate, is_enough, is_progress, ladder, slice_length, target_tokens
+from om_core.domain.thresholds import REPAIR
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, ModelReply, NewReflection, ReflectorMaterial
 from om_core.prompts.parse import parse_reflector
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from om_core.services.deps import Services
     from om_core.services.values import Told
 
+BEHIND_S = 2.0
+"""Seconds until a repair looks again whether the notes below it are made."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -58,6 +62,8 @@ class Source:
 def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Do a claimed reflect job; returns and raises as `run_observe`."""
     source = _choose(services, tenant, job)
+    if source is None:
+        return _behind(services, tenant, job)
     if isinstance(source, int):
         return _nothing_to_do(services, tenant, job, seen_version=source)
     candidates = _climb(services, tenant, job, source, cancelled)
@@ -67,13 +73,17 @@ def run_reflect(services: Services, tenant: str, job: Job, cancelled: Event) -> 
     return _store(services, tenant, job, source, candidates, best)
 
 
-def _choose(services: Services, tenant: str, job: Job) -> Source | int:
-    """What to reflect; the memory's version, if in that state there is nothing."""
+def _choose(services: Services, tenant: str, job: Job) -> Source | int | None:
+    """What to reflect; the memory's version, if in that state there is nothing; None: notes of it are being made again,
+    and a repair is to hold them.
+    """
     with services.store.transaction(tenant) as tx:
         snapshot = tx.memories.snapshot(int(job.thread_id or 0))
         memory, policy = snapshot.memory, policy_from_json(job.policy)
         chunks = []
         for chunk in tx.chunks.log(memory.id, memory.reflected_position):
+            if chunk.stale and job.reason == REPAIR and tx.jobs.rebuilds(memory.id):
+                return None
             if chunk.stale:
                 break  # a reflection never reads past a stale chunk (DESIGN 3.3)
             chunks.append(chunk)
@@ -194,7 +204,9 @@ def _store(
         if thread is None:
             raise LostRaceError("the thread was deleted")
         memory = tx.memories.lock(thread.memory_id)
-        if memory.generation != source.snapshot.memory.generation or memory.buffered_generation is not None:
+        base = source.snapshot.memory
+        rebased = memory.generation != base.generation or memory.buffered_generation is not None
+        if rebased or tx.chunks.any_stale(memory.id, base.reflected_position, source.through):
             result = FinishedJob(
                 state=JobState.SUPERSEDED,
                 input_tokens=result.input_tokens,
@@ -273,6 +285,15 @@ def _add(
     where = Extraction(thread_id=thread.id, generation=generation, job_id=job.id)
     told = keep(tx, source.policy, thread, job, values.specs, values.settled, where)
     return told, late_job(tx, job, thread, source.policy, generation=generation) if values.late else ()
+
+
+def _behind(services: Services, tenant: str, job: Job) -> tuple[FinishedJob, tuple[JobRef, ...]]:
+    """Come again shortly: what is stale is shown raw meanwhile."""
+    result = FinishedJob(state=JobState.RETRYABLE, retry_after_s=BEHIND_S, outcome="behind")
+    with services.store.transaction(tenant) as tx:
+        if not tx.jobs.finish(job, result):
+            raise LostRaceError("another worker has the job")
+    return result, ()
 
 
 def _nothing_to_do(

@@ -170,6 +170,16 @@ class ChunkRows:
         )
         return tuple(seq for row in found for seq in range(row["from_seq"], row["to_seq"] + 1))
 
+    def any_stale(self, memory_id: int, after_position: int, through_position: int) -> bool:
+        found = sa.select(chunks.c.id).where(
+            self._mine,
+            chunks.c.memory_id == memory_id,
+            chunks.c.position > after_position,
+            chunks.c.position <= through_position,
+            chunks.c.stale,
+        )
+        return bool(self._session.scalar(sa.select(found.exists())))
+
     def get(self, chunk_id: int) -> Chunk | None:
         row = self._session.first(sa.select(chunks).where(self._mine, chunks.c.id == chunk_id))
         return None if row is None else chunk_from(row)

@@ -18,6 +18,7 @@ from om_core.domain.errors import ForbiddenError, SetupError
 from om_core.domain.reach import EVERYTHING
 from om_core.store.chunks import ChunkRows
 from om_core.store.claims import read_budgets
+from om_core.store.deletion import DeletionRows
 from om_core.store.events import EventRows
 from om_core.store.jobs import JobRows
 from om_core.store.kept import ExtractionRows, WorkingMemoryRows, read_kept
@@ -64,6 +65,7 @@ class PostgresTransaction:
         self.keys = KeyRows(session)
         self.webhooks = WebhookRows(session)
         self.removal = RemovalRows(session)
+        self.deletions = DeletionRows(session)
         self.working_memory = WorkingMemoryRows(session)
         self.extractions = ExtractionRows(session)
 

@@ -243,6 +243,12 @@ class JobRows:
         )
         return None if row is None else ref_from(row)
 
+    def rebuilds(self, memory_id: int) -> bool:
+        found = sa.select(jobs.c.id).where(
+            self._mine, jobs.c.memory_id == memory_id, jobs.c.kind == "rebuild", sa.text(LIVE)
+        )
+        return bool(self._session.scalar(sa.select(found.exists())))
+
     def running(self) -> int:
         [(found,)] = self._session.hot(
             "SELECT count(*) FROM jobs WHERE tenant_id = %s AND state = 'running' AND lease_expires_at > now()",

@@ -1,31 +1,66 @@
-"""Removal in SQL: tombstones, erased notes, recounted threads (DESIGN 3.3)."""
+"""Removal in SQL: locks, tombstones, chunks, generations, counters (DESIGN 3.3)."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from om_core.domain.chunk import Hints
+from om_core.domain.content_words import content_words, note_words
+from om_core.domain.extraction import value_text
 from om_core.domain.taint import ChunkFact, GenerationFact
-from om_core.ports.removal import Counted
-from om_core.store.rows import moment, thread_from
-from om_core.store.tables import LIVE, threads
+from om_core.ports.removal import Copy, Counted, Erased, Family
+from om_core.store.removal_kept import KeptErasure
+from om_core.store.rows import hints_from, memory_from, moment, thread_from
+from om_core.store.tables import memories, threads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
-    from om_core.domain.job import JobKind
     from om_core.domain.thread import ThreadState
-    from om_core.store.session import Session
 
-KEPT_FIELDS: Final = (
-    "recordId", "threadId", "threadIds", "cycleId", "operationType", "startedAt", "completedAt", "failedAt",
-    "activatedAt", "timestamp", "durationMs", "tokensToBuffer", "tokensToObserve", "tokensBuffered", "tokensObserved",
-    "bufferedTokens", "observationTokens", "tokensActivated", "tokensAttempted", "chunksActivated", "messagesActivated",
-    "generationCount", "triggeredBy", "lastActivityAt", "ttlExpiredMs", "previousModel", "currentModel", "config",
-)  # fmt: skip
-"""Fields of event payloads that hold no words of a conversation."""
+COPIES: Final = """
+WITH RECURSIVE copy(thread_id, seq) AS (
+    SELECT thread_id, seq FROM messages
+     WHERE tenant_id = :tenant AND copied_thread_id = :thread AND copied_seq = ANY (:seqs)
+     UNION
+    SELECT m.thread_id, m.seq FROM messages m JOIN copy c ON m.copied_thread_id = c.thread_id AND m.copied_seq = c.seq
+     WHERE m.tenant_id = :tenant)
+SELECT m.thread_id, m.seq, t.memory_id, t.resource_id FROM copy c
+  JOIN messages m ON m.tenant_id = :tenant AND m.thread_id = c.thread_id AND m.seq = c.seq AND m.removed_at IS NULL
+  JOIN threads t ON t.tenant_id = :tenant AND t.id = m.thread_id
+"""
+COPIES_FROM: Final = """
+SELECT m.thread_id, m.seq, t.memory_id, t.resource_id FROM messages m
+  JOIN threads t ON t.tenant_id = m.tenant_id AND t.id = m.thread_id AND t.resource_id <> :resource
+ WHERE m.tenant_id = :tenant AND m.copied_resource_id = :resource AND m.removed_at IS NULL
+"""
+RELEASE: Final = """
+UPDATE messages c SET copied_thread_id = s.copied_thread_id, copied_seq = s.copied_seq FROM messages s
+ WHERE c.tenant_id = :tenant AND c.copied_thread_id = :thread
+   AND s.tenant_id = :tenant AND s.thread_id = :thread AND s.seq = c.copied_seq
+"""
+SHARING: Final = """
+SELECT DISTINCT c.memory_id FROM threads t JOIN chunks c ON c.tenant_id = t.tenant_id AND c.thread_id = t.id
+ WHERE t.tenant_id = :tenant AND t.resource_id = :resource AND c.created_at >= :since
+   AND EXISTS (SELECT FROM working_memory w
+                WHERE w.tenant_id = :tenant AND w.scope = 'resource' AND w.scope_key = :resource
+                  AND w.source <> 'caller' AND w.created_at >= :since)
+"""
+EMPTY: Final = """
+UPDATE messages SET parts = NULL, metadata = NULL, fingerprint = NULL, author = NULL, tokens = 0,
+                    removed_at = clock_timestamp(), client_id = CASE WHEN :keep THEN client_id END
+ WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs) AND removed_at IS NULL
+"""
+CHUNKS: Final = """
+SELECT c.id, c.memory_id, c.thread_id, c.from_seq, c.to_seq, c.position, c.text, c.hints, c.extracted, c.shown_chunks,
+       c.shown_generation, CASE WHEN t.title_seq = c.to_seq THEN t.title END AS title
+  FROM chunks c JOIN threads t ON t.tenant_id = c.tenant_id AND t.id = c.thread_id
+ WHERE c.tenant_id = :tenant AND c.memory_id = ANY (:memories) ORDER BY c.id
+"""
 ERASE_CHUNKS: Final = """
 WITH left_of AS (
     SELECT c.id, count(m.seq) AS rows, coalesce(sum(m.tokens), 0) AS tokens
@@ -33,55 +68,16 @@ WITH left_of AS (
       LEFT JOIN messages m ON m.tenant_id = c.tenant_id AND m.thread_id = c.thread_id
                           AND m.seq BETWEEN c.from_seq AND c.to_seq AND m.removed_at IS NULL
      WHERE c.tenant_id = :tenant AND c.id = ANY (:ids) GROUP BY c.id)
-UPDATE chunks c SET text = '', tokens = 0, hints = '{}', extracted = '{}', message_tokens = l.tokens,
-                    stale = l.rows > 0, kind = CASE WHEN l.rows > 0 THEN 'observed' ELSE 'empty' END
+UPDATE chunks c SET text = '', tokens = 0, hints = '{}', extracted = '{}', shown_chunks = '{}', shown_generation = NULL,
+                    message_tokens = l.tokens, stale = l.rows > 0,
+                    kind = CASE WHEN l.rows > 0 THEN 'observed' ELSE 'empty' END
   FROM left_of l WHERE c.tenant_id = :tenant AND c.id = l.id
 RETURNING c.id, c.thread_id, c.stale
 """
-EMPTY: Final = """
-UPDATE messages SET parts = NULL, metadata = NULL, fingerprint = NULL, author = NULL, tokens = 0,
-                    removed_at = clock_timestamp(), client_id = CASE WHEN :keep THEN client_id END
- WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs) AND removed_at IS NULL
+HINTS: Final = """
+SELECT hints FROM chunks
+ WHERE tenant_id = :tenant AND thread_id = :thread AND state = 'active' AND hints::text <> '{}' ORDER BY from_seq
 """
-ERASE_JOBS: Final = """
-UPDATE jobs SET partial = '[]', input = (input::jsonb - 'guidance')::json,
-                error = CASE WHEN error IS NULL THEN NULL
-                             ELSE json_build_object('code', coalesce(error->>'code', 'erased'),
-                                                    'message', 'the details went with removed messages') END,
-                attempts = (SELECT coalesce(json_agg(a.value::jsonb - 'error'), '[]')
-                              FROM json_array_elements(attempts) a)
- WHERE tenant_id = :tenant AND memory_id = :memory
-"""
-ERASE_EVENTS: Final = """
-UPDATE events e SET payload = (
-       SELECT coalesce(json_object_agg(p.key, p.value), '{}') FROM json_each(e.payload) p WHERE p.key = ANY (:fields))
- WHERE e.tenant_id = :tenant AND e.created_at >= :since
-   AND e.thread_id IN (SELECT id FROM threads WHERE tenant_id = :tenant AND memory_id = :memory)
-"""
-ERASE_VALUES: Final = """
-DELETE FROM extractions WHERE tenant_id = :tenant AND memory_id = :memory
-   AND (chunk_id = ANY (:chunks) OR generation = ANY (:generations)
-        OR (thread_id = :thread AND coalesce(to_seq, :lowest) >= :lowest))
-"""
-TAINTED_DOCUMENTS: Final = """
-SELECT scope, scope_key, max(version) AS newest FROM working_memory
- WHERE tenant_id = :tenant AND source <> 'caller' AND created_at >= :since
-   AND (thread_id IN (SELECT id FROM threads WHERE tenant_id = :tenant AND memory_id = :memory)
-        OR (scope = 'resource' AND scope_key = :resource))
- GROUP BY scope, scope_key
-"""
-ERASE_DOCUMENT: Final = """
-DELETE FROM working_memory WHERE tenant_id = :tenant AND scope = :scope AND scope_key = :key
-   AND source <> 'caller' AND created_at >= :since
-"""
-REWRITE_DOCUMENT: Final = """
-INSERT INTO working_memory (tenant_id, scope, scope_key, version, format, content, source)
-SELECT :tenant, :scope, :key, greatest(:newest, coalesce(max(version), 0)) + 1,
-       coalesce((array_agg(format ORDER BY version DESC))[1], 'markdown'),
-       coalesce((array_agg(content ORDER BY version DESC))[1], ''), 'caller'
-  FROM working_memory WHERE tenant_id = :tenant AND scope = :scope AND scope_key = :key
-"""
-"""What is left becomes the newest version again, under a number that nobody has read yet."""
 RECOUNT: Final = """
 SELECT coalesce(sum(tokens) FILTER (WHERE seq > :observed), 0) AS pending,
        coalesce(sum(tokens) FILTER (WHERE seq > :buffered), 0) AS unbuffered,
@@ -95,7 +91,9 @@ SELECT coalesce(sum(tokens) FILTER (WHERE seq > :observed), 0) AS pending,
        (SELECT coalesce(sum(m.tokens), 0) FROM chunks c
           JOIN messages m ON m.tenant_id = c.tenant_id AND m.thread_id = c.thread_id
                          AND m.seq BETWEEN c.from_seq AND c.to_seq AND m.removed_at IS NULL
-         WHERE c.tenant_id = :tenant AND c.thread_id = :thread AND c.stale AND c.state = 'active') AS stale
+         WHERE c.tenant_id = :tenant AND c.thread_id = :thread AND c.stale AND c.state = 'active') AS stale,
+       (SELECT array_agg(seq) FROM messages
+         WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs) AND removed_at IS NULL) AS live
   FROM messages WHERE tenant_id = :tenant AND thread_id = :thread AND seq > :observed AND removed_at IS NULL
 """
 BOUND: Final = """
@@ -106,26 +104,26 @@ SELECT position FROM (
 """
 
 
-class RemovalRows:
+class RemovalRows(KeptErasure):
     """Implements `ports.removal.Removals`."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def _rows(self, sql: str, **params: Any) -> list[Any]:
-        return list(self._session.rows(sa.text(sql), {"tenant": self._session.tenant_id, **params}))
-
-    def _run(self, sql: str, **params: Any) -> int:
-        return self._session.execute(sa.text(sql), {"tenant": self._session.tenant_id, **params}).rowcount
-
-    def lock_threads(self, memory_id: int) -> tuple[ThreadState, ...]:
-        rows = self._session.rows(
-            sa.select(threads)
-            .where(threads.c.tenant_id == self._session.tenant_id, threads.c.memory_id == memory_id)
-            .order_by(threads.c.id)
-            .with_for_update(key_share=True)
+    def lock(self, memory_ids: Collection[int]) -> Family | None:
+        ids, tenant = sorted(memory_ids), self._session.tenant_id
+        mine = sa.and_(threads.c.tenant_id == tenant, threads.c.memory_id.in_(ids))
+        locked = self._session.rows(
+            sa.select(threads).where(mine).order_by(threads.c.id).with_for_update(key_share=True)
         )
-        return tuple(thread_from(row) for row in rows)
+        # FOR UPDATE, not FOR NO KEY UPDATE: a row that refers to the memory, as a new thread's does, has to wait.
+        kept = self._session.rows(
+            sa.select(memories)
+            .where(memories.c.tenant_id == tenant, memories.c.id.in_(ids))
+            .order_by(memories.c.id)
+            .with_for_update()
+        )
+        by_id = {row["id"]: thread_from(row) for row in locked}
+        if {row["id"] for row in self._session.rows(sa.select(threads.c.id).where(mine))} != by_id.keys():
+            return None
+        return Family(threads=by_id, memories={row["id"]: memory_from(row) for row in kept})
 
     def rows_of(self, thread_id: int, client_id: str) -> tuple[int, ...]:
         sql = """
@@ -145,56 +143,51 @@ class RemovalRows:
         WHERE tenant_id = :tenant AND thread_id = :thread AND seq > :seq AND removed_at IS NULL ORDER BY seq"""
         return tuple(row["seq"] for row in self._rows(sql, thread=thread_id, seq=seq))
 
-    def first_stored_at(self, thread_id: int, seqs: Sequence[int]) -> datetime:
+    def copies(self, thread_id: int, seqs: Collection[int]) -> tuple[Copy, ...]:
+        return tuple(Copy(**row) for row in self._rows(COPIES, thread=thread_id, seqs=sorted(seqs)))
+
+    def copies_from(self, resource_id: str) -> tuple[Copy, ...]:
+        return tuple(Copy(**row) for row in self._rows(COPIES_FROM, resource=resource_id))
+
+    def release_copies(self, thread_id: int) -> None:
+        self._run(RELEASE, thread=thread_id)
+
+    def sharing(self, resource_id: str, since: datetime) -> frozenset[int]:
+        found = self._rows(SHARING, resource=resource_id, since=since)
+        return frozenset(row["memory_id"] for row in found)
+
+    def first_stored_at(self, removed: Mapping[int, Collection[int]]) -> datetime:
         sql = """SELECT min(stored_at) AS at FROM messages
         WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs)"""
-        found: datetime = self._rows(sql, thread=thread_id, seqs=list(seqs))[0]["at"]
-        return found
+        found: list[datetime] = [
+            self._rows(sql, thread=thread_id, seqs=sorted(seqs))[0]["at"] for thread_id, seqs in removed.items()
+        ]
+        return min(found)
 
-    def empty_messages(self, thread_id: int, seqs: Sequence[int], *, keep_ids: bool) -> None:
-        self._run(EMPTY, thread=thread_id, seqs=list(seqs), keep=keep_ids)
+    def empty_messages(self, thread_id: int, seqs: Collection[int], *, keep_ids: bool) -> None:
+        self._run(EMPTY, thread=thread_id, seqs=sorted(seqs), keep=keep_ids)
 
-    def chunks(self, memory_id: int) -> tuple[ChunkFact, ...]:
-        sql = """SELECT id, thread_id, from_seq, to_seq, position, text, shown_chunks, shown_generation FROM chunks
-        WHERE tenant_id = :tenant AND memory_id = :memory ORDER BY id"""
-        return tuple(
-            ChunkFact(
-                id=row["id"],
-                thread_id=row["thread_id"],
-                from_seq=row["from_seq"],
-                to_seq=row["to_seq"],
-                position=row["position"],
-                text=row["text"],
-                shown_chunks=tuple(row["shown_chunks"]),
-                shown_generation=row["shown_generation"] or None,
-            )
-            for row in self._rows(sql, memory=memory_id)
-        )
+    def chunks(self, memory_ids: Collection[int]) -> tuple[ChunkFact, ...]:
+        return tuple(_fact(row) for row in self._rows(CHUNKS, memories=sorted(memory_ids)))
 
-    def generations(self, memory_id: int) -> tuple[GenerationFact, ...]:
-        sql = "SELECT generation, through_position FROM reflections WHERE tenant_id = :tenant AND memory_id = :memory"
-        return tuple(
-            GenerationFact(generation=row["generation"], through_position=row["through_position"])
-            for row in self._rows(sql, memory=memory_id)
-        )
+    def generations(self, memory_ids: Collection[int]) -> tuple[GenerationFact, ...]:
+        sql = """SELECT memory_id, generation, through_position FROM reflections
+        WHERE tenant_id = :tenant AND memory_id = ANY (:memories)"""
+        return tuple(GenerationFact(**row) for row in self._rows(sql, memories=sorted(memory_ids)))
 
-    def erase_chunks(self, chunk_ids: Collection[int]) -> tuple[tuple[int, int, bool], ...]:
-        rows = self._rows(ERASE_CHUNKS, ids=sorted(chunk_ids))
-        return tuple((row["id"], row["thread_id"], row["stale"]) for row in sorted(rows, key=lambda row: row["id"]))
+    def erase_chunks(self, chunk_ids: Collection[int]) -> tuple[Erased, ...]:
+        found = [Erased(**row) for row in self._rows(ERASE_CHUNKS, ids=sorted(chunk_ids))]
+        return tuple(sorted(found, key=lambda one: one.id))
 
     def erase_generations(self, memory_id: int, generations: Collection[int]) -> None:
         sql = """UPDATE reflections SET text = '', tokens = 0, extracted = '{}', state = 'erased'
         WHERE tenant_id = :tenant AND memory_id = :memory AND generation = ANY (:ids)"""
         self._run(sql, memory=memory_id, ids=sorted(generations))
 
-    def newest_kept(self, memory_id: int) -> tuple[int, int, int]:
-        sql = """SELECT generation, through_position, tokens FROM reflections
-        WHERE tenant_id = :tenant AND memory_id = :memory AND state IN ('active', 'superseded')
-        ORDER BY generation DESC LIMIT 1"""
-        found = self._rows(sql, memory=memory_id)
-        if not found:
-            return (0, 0, 0)
-        return (found[0]["generation"], found[0]["through_position"], found[0]["tokens"])
+    def newest_kept(self, memory_id: int) -> int:
+        sql = """SELECT max(generation) AS newest FROM reflections
+        WHERE tenant_id = :tenant AND memory_id = :memory AND state IN ('active', 'superseded')"""
+        return int(self._rows(sql, memory=memory_id)[0]["newest"] or 0)
 
     def make_base(self, memory_id: int, generation: int) -> None:
         mine = "WHERE tenant_id = :tenant AND memory_id = :memory"
@@ -208,101 +201,36 @@ class RemovalRows:
         found = self._rows(BOUND, memory=memory_id, after=after_position, tokens=tokens)
         return found[0]["position"] if found else None
 
-    def cancel_jobs(self, memory_id: int) -> None:
-        self._cancel(memory_id, "")
+    def hints(self, thread_id: int) -> Hints:
+        left = [hints_from(row["hints"]) for row in self._rows(HINTS, thread=thread_id)]
+        return reduce(lambda older, newer: newer.merged_over(older), left, Hints())
 
-    def cancel_kind(self, memory_id: int, kind: JobKind) -> None:
-        self._cancel(memory_id, "AND kind = :kind", kind=kind.value)
-
-    def _cancel(self, memory_id: int, which: str, **params: Any) -> None:
-        self._run(
-            f"""UPDATE jobs SET state = 'cancelled', attempt = attempt + 1, lease_owner = NULL, lease_expires_at = NULL,
-                                partial = '[]', finished_at = clock_timestamp()
-                 WHERE tenant_id = :tenant AND memory_id = :memory AND {LIVE} {which}""",
-            memory=memory_id,
-            **params,
+    def recount(self, thread: ThreadState, seqs: Collection[int]) -> Counted:
+        [row] = self._rows(
+            RECOUNT, thread=thread.id, observed=thread.observed_seq, buffered=thread.buffered_seq, seqs=sorted(seqs)
         )
-
-    def erase_jobs(self, memory_id: int) -> None:
-        self._run(ERASE_JOBS, memory=memory_id)
-
-    def erase_events(self, memory_id: int, since: datetime) -> None:
-        self._run(ERASE_EVENTS, memory=memory_id, since=since, fields=list(KEPT_FIELDS))
-
-    def erase_kept(
-        self,
-        thread: ThreadState,
-        *,
-        lowest_seq: int,
-        since: datetime,
-        chunk_ids: Collection[int],
-        generations: Collection[int],
-    ) -> None:
-        self._run(
-            ERASE_VALUES,
-            memory=thread.memory_id,
-            chunks=sorted(chunk_ids),
-            generations=sorted(generations),
-            thread=thread.id,
-            lowest=lowest_seq,
-        )
-        found = self._rows(TAINTED_DOCUMENTS, memory=thread.memory_id, resource=thread.resource_id, since=since)
-        for row in found:
-            place = {"scope": row["scope"], "key": row["scope_key"]}
-            self._run(ERASE_DOCUMENT, since=since, **place)
-            self._run(REWRITE_DOCUMENT, newest=row["newest"], **place)
-
-    def recount(self, thread: ThreadState) -> Counted:
-        [row] = self._rows(RECOUNT, thread=thread.id, observed=thread.observed_seq, buffered=thread.buffered_seq)
-        wanted = sorted({*thread.pins, *(call.seq for call in thread.open_calls)})
-        sql = """SELECT seq FROM messages
-        WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs) AND removed_at IS NULL"""
-        live = {found["seq"] for found in self._rows(sql, thread=thread.id, seqs=wanted)} if wanted else set()
         return Counted(
             pending_tokens=int(row["pending"]),
             unbuffered_tokens=int(row["unbuffered"]),
             stale_tokens=int(row["stale"]),
             question_seq=row["question"] or 0,
-            oldest_pending_at=moment(row["oldest"]) if row["oldest"] else None,
+            oldest_pending_at=moment(row["oldest"]),
             last_live_turn=row["turn"] or 0,
-            live_pins=tuple(pin for pin in thread.pins if pin in live),
-            live_calls=tuple(call for call in thread.open_calls if call.seq in live),
+            live=frozenset(row["live"] or ()),
         )
 
-    def delete_thread(self, thread: ThreadState, *, with_memory: bool) -> dict[str, int]:
-        own = {"thread": thread.id}
-        counts = {
-            "jobs": self._run("DELETE FROM jobs WHERE tenant_id = :tenant AND thread_id = :thread", **own),
-            "events": self._run("DELETE FROM events WHERE tenant_id = :tenant AND thread_id = :thread", **own),
-            "chunks": self._run("DELETE FROM chunks WHERE tenant_id = :tenant AND thread_id = :thread", **own),
-            "messages": self._run("DELETE FROM messages WHERE tenant_id = :tenant AND thread_id = :thread", **own),
-        }
-        self._run("DELETE FROM threads WHERE tenant_id = :tenant AND id = :thread", **own)
-        counts["reflections"] = 0
-        if with_memory:
-            memory = {"memory": thread.memory_id}
-            self._run("DELETE FROM jobs WHERE tenant_id = :tenant AND memory_id = :memory", **memory)
-            self._run("DELETE FROM extractions WHERE tenant_id = :tenant AND memory_id = :memory", **memory)
-            counts["reflections"] = self._run(
-                "DELETE FROM reflections WHERE tenant_id = :tenant AND memory_id = :memory", **memory
-            )
-            self._run("DELETE FROM memories WHERE tenant_id = :tenant AND id = :memory", **memory)
-        documents = "DELETE FROM working_memory WHERE tenant_id = :tenant AND scope = 'thread' AND scope_key = :key"
-        self._run(documents, key=str(thread.id))
-        return counts
 
-    def threads_of_resource(self, resource_id: str) -> tuple[tuple[int, int], ...]:
-        sql = "SELECT id, memory_id FROM threads WHERE tenant_id = :tenant AND resource_id = :resource ORDER BY id"
-        return tuple((row["id"], row["memory_id"]) for row in self._rows(sql, resource=resource_id))
-
-    def delete_resource(self, resource_id: str) -> dict[str, int]:
-        own = {"resource": resource_id}
-        for table in ("working_memory", "spending"):
-            self._run(
-                f"DELETE FROM {table} WHERE tenant_id = :tenant AND scope = 'resource' AND scope_key = :resource", **own
-            )
-        return {
-            "usage": self._run("DELETE FROM usage WHERE tenant_id = :tenant AND resource_id = :resource", **own),
-            "keys": self._run("DELETE FROM api_keys WHERE tenant_id = :tenant AND resource_id = :resource", **own),
-            "webhooks": self._run("DELETE FROM webhooks WHERE tenant_id = :tenant AND resource_id = :resource", **own),
-        }
+def _fact(row: Any) -> ChunkFact:
+    hints = hints_from(row["hints"])
+    said = (hints.current_task or "", hints.suggested_response or "", value_text(row["extracted"]), row["title"] or "")
+    return ChunkFact(
+        id=row["id"],
+        memory_id=row["memory_id"],
+        thread_id=row["thread_id"],
+        from_seq=row["from_seq"],
+        to_seq=row["to_seq"],
+        position=row["position"],
+        words=note_words(row["text"]) | content_words(*said),
+        shown_chunks=tuple(row["shown_chunks"]),
+        shown_generation=row["shown_generation"] or None,
+    )

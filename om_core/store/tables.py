@@ -129,12 +129,18 @@ messages = sa.Table(
     json_column("metadata"),
     sa.Column("turn", sa.BigInteger, nullable=False),
     sa.Column("continues", sa.BigInteger),
+    # Of a row that a clone has copied: from which row, and the resource for which it was stored first. A removal
+    # follows them, whoever owns the clone.
+    sa.Column("copied_thread_id", sa.BigInteger),
+    sa.Column("copied_seq", sa.BigInteger),
+    sa.Column("copied_resource_id", sa.Text),
     time("removed_at"),
     sa.PrimaryKeyConstraint("tenant_id", "thread_id", "seq"),
     sa.ForeignKeyConstraint(["tenant_id", "thread_id"], ["threads.tenant_id", "threads.id"]),
     one_of("role", "user", "assistant", "tool", "system"),
     sa.CheckConstraint("seq > 0 AND tokens >= 0", name="seq"),
     sa.CheckConstraint("continues IS NULL OR (continues < seq AND client_id IS NULL)", name="continues"),
+    sa.CheckConstraint("(copied_thread_id IS NULL) = (copied_seq IS NULL)", name="copied"),
     sa.CheckConstraint("(removed_at IS NULL) = (parts IS NOT NULL)", name="tombstone"),
 )
 sa.Index(
@@ -144,6 +150,19 @@ sa.Index(
     messages.c.client_id,
     unique=True,
     postgresql_where=sa.text("client_id IS NOT NULL"),
+)
+sa.Index(
+    "messages_copied_idx",
+    messages.c.tenant_id,
+    messages.c.copied_thread_id,
+    messages.c.copied_seq,
+    postgresql_where=sa.text("copied_thread_id IS NOT NULL"),
+)
+sa.Index(
+    "messages_copied_resource_idx",
+    messages.c.tenant_id,
+    messages.c.copied_resource_id,
+    postgresql_where=sa.text("copied_resource_id IS NOT NULL"),
 )
 sa.Index("messages_fingerprint_idx", messages.c.tenant_id, messages.c.thread_id, messages.c.fingerprint)
 

@@ -301,16 +301,22 @@ CREATE TABLE messages (
     metadata JSON,
     turn BIGINT NOT NULL,
     continues BIGINT,
+    copied_thread_id BIGINT,
+    copied_seq BIGINT,
+    copied_resource_id TEXT,
     removed_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT messages_pkey PRIMARY KEY (tenant_id, thread_id, seq),
     CONSTRAINT messages_tenant_id_thread_id_fkey FOREIGN KEY(tenant_id, thread_id) REFERENCES threads (tenant_id, id),
     CONSTRAINT messages_role_check CHECK (role IN ('user', 'assistant', 'tool', 'system')),
     CONSTRAINT messages_seq_check CHECK (seq > 0 AND tokens >= 0),
     CONSTRAINT messages_continues_check CHECK (continues IS NULL OR (continues < seq AND client_id IS NULL)),
+    CONSTRAINT messages_copied_check CHECK ((copied_thread_id IS NULL) = (copied_seq IS NULL)),
     CONSTRAINT messages_tombstone_check CHECK ((removed_at IS NULL) = (parts IS NOT NULL))
 );
 
 CREATE UNIQUE INDEX messages_client_id_key ON messages (tenant_id, thread_id, client_id) WHERE client_id IS NOT NULL;
+CREATE INDEX messages_copied_idx ON messages (tenant_id, copied_thread_id, copied_seq) WHERE copied_thread_id IS NOT NULL;
+CREATE INDEX messages_copied_resource_idx ON messages (tenant_id, copied_resource_id) WHERE copied_resource_id IS NOT NULL;
 CREATE INDEX messages_fingerprint_idx ON messages (tenant_id, thread_id, fingerprint);
 
 CREATE TABLE jobs (
