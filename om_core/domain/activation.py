@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from om_core.domain.message import OpenCall
-    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.policy import MemoryPolicy, ReflectionPolicy
     from om_core.domain.thread import ThreadState
 
+EarlyReason: TypeAlias = Literal["provider_change", "ttl"]
 ActivationReason: TypeAlias = Literal["provider_change", "ttl", "threshold", "trim", "manual"]
 
 LEAST_LEFT: Final = 1_000
 """Tokens of raw tail that no activation goes below, unless the floor itself is smaller."""
+LEAST_EARLY: Final = 0.75
+"""Of the notes that a reflection at the threshold leaves untouched: what one before it has to leave at least."""
 MOST_OVERSHOOT: Final = 0.95
 """How far an activation may cut into the retention floor, as a share of it."""
 FLUSHING: Final = frozenset({"provider_change", "ttl", "trim"})
@@ -46,12 +49,36 @@ def decide_activation(
     if not ready or not policy.enabled:
         return None
     observation = policy.observation
-    if observation.activate_on_provider_change and model_changed(thread.last_model, model):
+    early = early_reason(
+        thread, now, model=model, ttl_s=ttl_s, on_provider_change=observation.activate_on_provider_change
+    )
+    if early is not None:
+        return early
+    return "threshold" if thread.pending_tokens >= observation.message_tokens else None
+
+
+def early_reason(
+    thread: ThreadState, now: datetime, *, model: str | None, ttl_s: float | None, on_provider_change: bool
+) -> EarlyReason | None:
+    """Why the prompt cache is lost, by the settings of one phase; None: it is not. Arguments as `decide_activation`."""
+    if on_provider_change and model_changed(thread.last_model, model):
         return "provider_change"
     last = thread.last_activity_at
-    if ttl_s is not None and last is not None and now - last >= timedelta(seconds=ttl_s):
-        return "ttl"
-    return "threshold" if thread.pending_tokens >= observation.message_tokens else None
+    return "ttl" if ttl_s is not None and last is not None and now - last >= timedelta(seconds=ttl_s) else None
+
+
+def reflection_fits(reflection_tokens: int, later_tokens: int, reflection: ReflectionPolicy) -> bool:
+    """Whether a finished reflection may take effect before the log has reached its threshold (behaviour 5.4): the notes
+    after it are no fewer than its own, and the log does not shrink far below what a usual one leaves.
+
+    Args:
+        reflection_tokens: of the generation's text.
+        later_tokens: of the chunks after those it condenses.
+        reflection: absolute numbers.
+    """
+    start = reflection.buffer_at_tokens or 0
+    least = LEAST_EARLY * (reflection.observation_tokens - start)
+    return later_tokens >= reflection_tokens and later_tokens + reflection_tokens >= least
 
 
 def model_changed(last: str | None, current: str | None) -> bool:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyActivation:
-    """A step came after a long pause, or from another model: the prompt cache is lost, so chunks may move now.
+    """A step came after a long pause, or from another model: the prompt cache is lost, so chunks may move now, and a
+    finished reflection may take effect, as far as the settings of each phase say so.
 
     Decided when the step is stored, against the state before it; carried out by the next activation.
     """
@@ -25,6 +26,8 @@ class EarlyActivation:
     reason: Literal["ttl", "provider_change"]
     last_activity_at: datetime | None = None
     previous_model: str | None = None
+    chunks: bool = True
+    reflection: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

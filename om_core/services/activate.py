@@ -7,7 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from om_core.domain.activation import ActivationReason, choose_prefix, decide_activation, pins_after_activation
+from om_core.domain.activation import (
+    ActivationReason,
+    choose_prefix,
+    decide_activation,
+    pins_after_activation,
+    reflection_fits,
+)
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.context import Activated
 from om_core.domain.errors import NotFoundError
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from om_core.domain.chunk import Chunk
     from om_core.domain.job import JobRef
     from om_core.domain.policy import MemoryPolicy
-    from om_core.domain.thread import MemoryState, ThreadState
+    from om_core.domain.thread import EarlyActivation, MemoryState, ThreadState
     from om_core.ports import NewEvent, Transaction
     from om_core.services.deps import Services
 
@@ -81,7 +87,7 @@ def activate_in(
     written: list[NewEvent] = []
     if chosen:
         written += _move(tx, log, chosen, str(reason), model=model)
-    generation = _reflect(tx, log, written, forced=forced == "manual")
+    generation = _reflect(tx, log, written, forced=forced == "manual", early=thread.early_activation)
     if not chosen and generation is None:
         return ActivationResult(activated=None)
     tx.events.add(written)
@@ -100,8 +106,9 @@ def _ready(buffered: Sequence[Chunk]) -> list[Chunk]:
 
 
 def _reason(log: _Log, ready: Sequence[Chunk], model: str | None) -> ActivationReason | None:
-    if log.thread.early_activation is not None and ready:
-        return log.thread.early_activation.reason
+    early = log.thread.early_activation
+    if early is not None and early.chunks and ready:
+        return early.reason
     ttl = ttl_seconds(log.policy.observation.activate_after_idle_s, model or log.thread.last_model)
     return decide_activation(log.thread, log.policy, log.now, model=model, ttl_s=ttl, ready=bool(ready))
 
@@ -154,21 +161,32 @@ def _move(tx: Transaction, log: _Log, chosen: Sequence[Chunk], reason: str, *, m
     ]
 
 
-def _reflect(tx: Transaction, log: _Log, written: list[NewEvent], *, forced: bool) -> int | None:
-    """Let a finished reflection take effect once the log has reached its threshold; its generation."""
+def _reflect(
+    tx: Transaction, log: _Log, written: list[NewEvent], *, forced: bool, early: EarlyActivation | None
+) -> int | None:
+    """Let a finished reflection take effect once the log has reached its threshold, or `early`, where it fits; its
+    generation.
+    """
     memory = log.memory
     waiting = memory.buffered_generation
-    if waiting is None or (memory.log_tokens < log.policy.reflection.observation_tokens and not forced):
+    due = forced or memory.log_tokens >= log.policy.reflection.observation_tokens
+    sooner = early is not None and early.reflection
+    if sooner:  # looked at once, whatever comes of it
+        tx.threads.update(log.thread.id, early_activation=_for_chunks(log.thread.early_activation))
+    if waiting is None or not (due or sooner):
         return None
     reflection = tx.reflections.get(memory.id, waiting)
     if reflection is None or reflection.base_generation != memory.generation:
         tx.memories.update(memory.id, buffered_generation=None)
         return None
+    # Counted, not derived from `input_tokens`: a chunk below may have been rebuilt since the Reflector read it.
+    later = tx.chunks.log_tokens(memory.id, reflection.through_position)
+    if not due and not reflection_fits(reflection.tokens, later, log.policy.reflection):
+        return None
     if memory.generation:
         tx.reflections.set_state(memory.id, memory.generation, ReflectionState.SUPERSEDED)
     tx.reflections.set_state(memory.id, waiting, ReflectionState.ACTIVE)
-    # Counted, not derived from `input_tokens`: a chunk below may have been rebuilt since the Reflector read it.
-    after = reflection.tokens + tx.chunks.log_tokens(memory.id, reflection.through_position)
+    after = reflection.tokens + later
     log.memory = replace(
         memory,
         generation=waiting,
@@ -199,8 +217,14 @@ def _reflect(tx: Transaction, log: _Log, written: list[NewEvent], *, forced: boo
         shown_position=log.memory.next_position - 1,
         shown_version=log.memory.log_version,
     )
-    written.append(events.reflection_activation(log.thread, log.memory, log.policy, reflection, now=log.now))
+    why = "manual" if forced else early.reason if early is not None and not due else "threshold"
+    written.append(events.reflection_activation(log.thread, log.memory, log.policy, reflection, why, now=log.now))
     return waiting
+
+
+def _for_chunks(early: EarlyActivation | None) -> EarlyActivation | None:
+    """What is left of it for chunks."""
+    return replace(early, reflection=False) if early is not None and early.chunks else None
 
 
 def _summary(chosen: Sequence[Chunk], reason: str, generation: int | None) -> Activated:

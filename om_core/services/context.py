@@ -156,12 +156,15 @@ def _remember(state: _State, activated: Activated | None) -> None:
 def activation_due(snapshot: Snapshot, policy: MemoryPolicy, model: str | None, now: datetime) -> bool:
     """Whether the transaction that activates would move anything: the same decision, on a look without locks."""
     thread, memory = snapshot.thread, snapshot.memory
-    if memory.buffered_generation is not None and memory.log_tokens >= policy.reflection.observation_tokens:
+    early = thread.early_activation
+    if memory.buffered_generation is not None and (
+        memory.log_tokens >= policy.reflection.observation_tokens or (early is not None and early.reflection)
+    ):
         return True
     if not snapshot.ready_tokens:
         return False
-    if thread.early_activation is not None:
-        reason: ActivationReason | None = thread.early_activation.reason
+    if early is not None and early.chunks:
+        reason: ActivationReason | None = early.reason
     else:
         ttl = ttl_seconds(policy.observation.activate_after_idle_s, model or thread.last_model)
         reason = decide_activation(thread, policy, now, model=model, ttl_s=ttl, ready=True)

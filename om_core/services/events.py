@@ -180,7 +180,13 @@ def activation(
 
 
 def reflection_activation(
-    thread: ThreadState, memory: MemoryState, policy: MemoryPolicy, reflection: Reflection, *, now: datetime
+    thread: ThreadState,
+    memory: MemoryState,
+    policy: MemoryPolicy,
+    reflection: Reflection,
+    reason: str,
+    *,
+    now: datetime,
 ) -> NewEvent:
     """A generation took effect."""
     payload: JsonObject = {
@@ -194,7 +200,7 @@ def reflection_activation(
         "generationCount": memory.generation,
         "config": config_snapshot(policy),
         "observations": reflection.text,
-        "triggeredBy": "threshold",
+        "triggeredBy": reason,
     }
     return _event("activation", thread, payload)
 

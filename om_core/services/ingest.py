@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from om_core.domain.activation import decide_activation
+from om_core.domain.activation import early_reason
 from om_core.domain.append import advance_thread
 from om_core.domain.errors import AmbiguousThreadError, ConflictError, InvalidInputError, NotFoundError
 from om_core.domain.message import Role
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from om_core.domain.activation import EarlyReason
     from om_core.domain.job import JobRef
     from om_core.domain.message import Message
-    from om_core.domain.policy import MemoryPolicy
+    from om_core.domain.policy import MemoryPolicy, ObservationPolicy, ReflectionPolicy
     from om_core.domain.thread import ThreadState
     from om_core.ports import LockedThread, Transaction
     from om_core.services.deps import Services
@@ -234,15 +235,24 @@ def _new_id() -> str:
 def _early(locked: LockedThread, policy: MemoryPolicy, model: str | None) -> EarlyActivation | None:
     """Whether this step finds the prompt cache lost, judged by the state before it (DESIGN 6.3)."""
     before = locked.thread
-    ttl = ttl_seconds(policy.observation.activate_after_idle_s, model or before.last_model)
-    ready = before.buffered_seq > before.observed_seq
-    reason = decide_activation(before, policy, locked.now, model=model, ttl_s=ttl, ready=ready)
-    if reason not in {"ttl", "provider_change"}:
+
+    def reason_of(phase: ObservationPolicy | ReflectionPolicy, *, ready: bool) -> EarlyReason | None:
+        ttl = ttl_seconds(phase.activate_after_idle_s, model or before.last_model)
+        changes = phase.activate_on_provider_change
+        return early_reason(before, locked.now, model=model, ttl_s=ttl, on_provider_change=changes) if ready else None
+
+    observation, reflection = policy.observation, policy.reflection
+    chunks = reason_of(observation, ready=before.buffered_seq > before.observed_seq)
+    condensed = reason_of(reflection, ready=locked.memory.buffered_generation is not None)
+    reason = chunks or condensed
+    if reason is None or not policy.enabled:
         return None
     return EarlyActivation(
-        reason="ttl" if reason == "ttl" else "provider_change",
+        reason=reason,
         last_activity_at=before.last_activity_at,
         previous_model=before.last_model,
+        chunks=chunks is not None,
+        reflection=condensed is not None,
     )
 
 

@@ -69,6 +69,8 @@ def early_json(early: EarlyActivation | None) -> JsonObject | None:
         "reason": early.reason,
         "last_activity_at": last.isoformat() if last else None,
         "previous_model": early.previous_model,
+        "chunks": early.chunks,
+        "reflection": early.reflection,
     }
 
 
@@ -80,6 +82,8 @@ def early_from(data: JsonObject | None) -> EarlyActivation | None:
         reason=data["reason"],
         last_activity_at=moment(data["last_activity_at"]),
         previous_model=data["previous_model"],
+        chunks=data["chunks"],
+        reflection=data["reflection"],
     )
 
 

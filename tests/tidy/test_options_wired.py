@@ -29,7 +29,7 @@ RESOLVING: Final = ("om_core/options/", "om_core/domain/policy.py")
 HOLDERS: Final[dict[type, frozenset[str]]] = {
     MemoryPolicy: frozenset({"policy", "given", "resolve()"}),
     ObservationPolicy: frozenset({"observation"}),
-    ReflectionPolicy: frozenset({"reflection"}),
+    ReflectionPolicy: frozenset({"reflection", "phase"}),
     PhaseModel: frozenset({"model", "phase"}),
     JobPolicy: frozenset({"job", "limits", "policy"}),
     LimitsPolicy: frozenset({"limits"}),
@@ -52,8 +52,6 @@ RENAMED: Final = {
 """Options whose field does not begin with their name."""
 IDLE: Final = {
     "MemoryPolicy.hook_execution": "hooks are checked, and not called yet",
-    "ReflectionPolicy.activate_after_idle_s": "a reflection takes effect at its threshold only",
-    "ReflectionPolicy.activate_on_provider_change": "likewise",
     "ReflectionPolicy.current_task": "reflections run in the background, where the reference asks for no hints either",
     "ReflectionPolicy.suggested_response": "likewise",
     "RetrievalPolicy.vector": "there is no index of vectors yet",

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from om_core.domain.activation import choose_prefix, decide_activation, model_changed, pins_after_activation
+from om_core.domain.activation import (
+    choose_prefix,
+    decide_activation,
+    model_changed,
+    pins_after_activation,
+    reflection_fits,
+)
 from om_core.domain.message import OpenCall
-from om_core.domain.policy import MemoryPolicy, ObservationPolicy
+from om_core.domain.policy import MemoryPolicy, ObservationPolicy, ReflectionPolicy
 from om_core.domain.thread import ThreadState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -160,3 +166,18 @@ def test_the_question_and_open_calls_below_the_cursor_are_pinned():
     assert pins_after_activation(question_seq=5, open_calls=calls, observed_seq=10) == (3, 5, 7)
     assert pins_after_activation(question_seq=11, open_calls=(), observed_seq=10) == ()
     assert pins_after_activation(question_seq=0, open_calls=(), observed_seq=10) == ()
+
+
+@pytest.mark.parametrize(
+    ("reflection_tokens", "later_tokens", "fits"),
+    [
+        (200, 400, True),
+        (200, 199, False),  # fewer new notes than the reflection itself has
+        (200, 200, True),
+        (100, 274, False),  # less than 0.75 x (1000 - 500) would be left
+        (100, 275, True),
+    ],
+)
+def test_a_reflection_takes_effect_early_where_enough_is_left(reflection_tokens, later_tokens, fits):
+    rules = ReflectionPolicy(observation_tokens=1000, buffer_at_tokens=500)
+    assert reflection_fits(reflection_tokens, later_tokens, rules) is fits
