@@ -26,7 +26,7 @@ from om_core.services.activate import activate
 from om_core.services.redrive import cancel, find_job, redrive, redrive_all
 from om_core.services.status import status
 from om_core.services.threads import UNSET, ThreadChange, Unset, put_thread
-from om_core.services.waiting import JobWaiter
+from om_core.services.waiting import CLOSED, JobWaiter
 from om_core.turn import ContextResult, Turn, parse_messages
 
 if TYPE_CHECKING:
@@ -307,10 +307,11 @@ class Memory(GenerationMethods, WorkingMemoryMethods, RemovalMethods, UsageMetho
     def _wait(self, job_id: int, wait_s: float) -> str | None:
         future = self._waiter.watch(job_id)
         try:
-            return future.result(wait_s)
+            state = future.result(wait_s)
         except TimeoutError:
             future.cancel()
             return None
+        return None if state == CLOSED else state
 
     # Jobs
 

@@ -209,7 +209,8 @@ class Jobs(Protocol):
     def retry(self, job_id: int) -> JobRef | None:
         """Discarded -> available; None when it is not discarded or a live one took its place."""
 
-    def cancel(self, job_id: int) -> bool: ...
+    def cancel(self, job_id: int) -> Sequence[JsonObject] | None:
+        """Cancel a live job; the calls that were saved in it, whose costs are still to be booked. None: not live."""
 
     def page(
         self,

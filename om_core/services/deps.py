@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from om_core.clock import SystemClock
+from om_core.domain.errors import PolicyError
 from om_core.domain.policy import DEFAULT_MODEL
 from om_core.domain.ttl import auto_ttl_s
 from om_core.options import policy_to_json, resolve_policy
@@ -47,7 +48,24 @@ class Policies:
 
     def of(self, memory: MemoryState) -> MemoryPolicy:
         """The policy of one memory as it is now: with a shared budget, the threshold depends on the log."""
-        return self.resolve(memory.config).with_shared_budget(memory.log_tokens)
+        return self.given(memory).with_shared_budget(memory.log_tokens)
+
+    def given(self, memory: MemoryState) -> MemoryPolicy:
+        """The policy as configured. A configuration that the installation's options have made invalid does not apply:
+        no turn fails because of memory; `problem` tells of it.
+        """
+        try:
+            return self.resolve(memory.config)
+        except PolicyError:
+            return self.resolve()
+
+    def problem(self, memory: MemoryState) -> str | None:
+        """What is wrong with a memory's own configuration under the options of now."""
+        try:
+            self.resolve(memory.config)
+        except PolicyError as error:
+            return str(error)
+        return None
 
     def resolve(self, config: JsonObject | None = None) -> MemoryPolicy:
         """The policy for a configuration, resolved once per distinct configuration."""

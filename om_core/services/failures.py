@@ -112,7 +112,10 @@ def record_failure(
 
 
 def book_lost(services: Services, tenant: str, job: Job, error: LostRaceError) -> None:
-    """A result that was dropped has been paid for all the same (DESIGN 5)."""
+    """A result that was dropped has been paid for all the same (DESIGN 5).
+
+    What its attempt had reserved was booked when its lease expired: then only what goes beyond that is added.
+    """
     if error.usage is None or job.thread_id is None:
         return
     spent = {key: error.usage[key] for key in ("input_tokens", "output_tokens", "cost_usd")}
@@ -120,7 +123,13 @@ def book_lost(services: Services, tenant: str, job: Job, error: LostRaceError) -
         thread = tx.threads.lock_by_id(job.thread_id)
         if thread is None:  # deleted, and with it whose it was: nothing of a deleted resource may come back
             return
-        lost = FinishedJob(state=JobState.SUPERSEDED, outcome="lost", **spent)
+        current = tx.jobs.get(job.id)
+        known = current.attempts if current else ()
+        booked: JsonObject = next((one for one in known if one["attempt"] == job.attempt), {})
+        left = {key: max(0, amount - booked.get(key, 0)) for key, amount in spent.items()}
+        if booked and not any(left.values()):
+            return
+        lost = FinishedJob(state=JobState.SUPERSEDED, outcome="lost", **left)
         tx.book_usage(thread, job.kind.value, str(error.usage["model"]), lost)
 
 

@@ -157,7 +157,7 @@ def activated(found: Activated | None) -> None:
 
 
 def waited(outcome: str, seconds: float) -> None:
-    """A context call has waited; the outcome is the job's last state, or `timeout`."""
+    """A context call has waited; the outcome is the job's last state, `timeout` or `closed`."""
     metrics.TURN_WAIT_SECONDS.labels(outcome).observe(seconds)
 
 

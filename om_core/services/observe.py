@@ -32,6 +32,7 @@ from om_core.services.values import Wanted, answered, inline_values, specs_of, w
 from om_core.tracing import note_range
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from threading import Event
 
     from om_core.domain.job import Job, JobRef
@@ -341,7 +342,7 @@ def notes_of(replies: list[JsonObject]) -> str:
     return "\n".join(item["notes"] for item in replies if item["notes"]).strip()
 
 
-def finished_with(replies: list[JsonObject], *, outcome: str = "ok") -> FinishedJob:
+def finished_with(replies: Sequence[JsonObject], *, outcome: str = "ok") -> FinishedJob:
     """A completed job with the sum of its calls."""
     return FinishedJob(
         state=JobState.COMPLETED,

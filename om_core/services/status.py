@@ -81,7 +81,7 @@ def status(services: Services, tenant: str, thread: str, resource: str | None) -
         **_kept(state, kept, policy),
         "breaker": breaker,
         "budget": budget_json(budgets),
-        "why_idle": {**explained["why_idle"], **held},
+        "why_idle": {**explained["why_idle"], **held, **_ignored(services, memory)},
     }
 
 
@@ -109,9 +109,17 @@ def _kept(thread: ThreadState, kept: Kept, policy: MemoryPolicy) -> JsonObject:
     }
 
 
+def _ignored(services: Services, memory: MemoryState) -> dict[str, str]:
+    """A configuration of the memory's own that does not apply, and why."""
+    problem = services.policies.problem(memory)
+    if problem is None:
+        return {}
+    return {"config": f"the options of this memory are ignored until they are corrected: {problem}"}
+
+
 def _log_threshold(services: Services, memory: MemoryState, policy: MemoryPolicy) -> int:
     """What the log may take; of a shared budget, what the messages leave."""
-    given = services.policies.resolve(memory.config)
+    given = services.policies.given(memory)
     if not given.share_token_budget:
         return policy.reflection.observation_tokens
     budget = given.observation.message_tokens + given.reflection.observation_tokens

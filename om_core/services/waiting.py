@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from om_core.domain.job import LIVE_STATES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from om_core.ports import Store
 
 POLL_S = 0.05
+CLOSED: Final = "closed"
+"""The result of a wait that ended with its poller: what became of the job is not known here."""
 
 
 class JobWaiter:
@@ -30,9 +34,14 @@ class JobWaiter:
         self._closed = False
 
     def watch(self, job_id: int) -> Future[str]:
-        """A future of the state in which the job stops being live; `gone` when it does not exist."""
+        """A future of the state in which the job stops being live; `gone` when it does not exist, `closed` when this
+        poller ends first.
+        """
         future: Future[str] = Future()
         with self._lock:
+            if self._closed:
+                future.set_result(CLOSED)
+                return future
             self._waiting.setdefault(job_id, []).append(future)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="om-job-waiter", daemon=True)
@@ -41,16 +50,16 @@ class JobWaiter:
         return future
 
     def close(self) -> None:
-        """Stop polling; open futures are cancelled."""
-        self._closed = True
+        """Stop polling; open futures end with `closed`."""
+        with self._lock:
+            self._closed = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
         with self._lock:
-            for futures in self._waiting.values():
-                for future in futures:
-                    future.cancel()
+            left = [future for futures in self._waiting.values() for future in futures]
             self._waiting.clear()
+        _resolve(left, CLOSED)
 
     def _run(self) -> None:
         while not self._closed:
@@ -76,9 +85,7 @@ class JobWaiter:
                 continue
             with self._lock:
                 futures = self._waiting.pop(job_id, [])
-            for future in futures:
-                if future.set_running_or_notify_cancel():
-                    future.set_result(state)
+            _resolve(futures, state)
 
     def _forget_cancelled(self, job_id: int) -> None:
         with self._lock:
@@ -87,3 +94,10 @@ class JobWaiter:
                 self._waiting[job_id] = left
             else:
                 self._waiting.pop(job_id, None)
+
+
+def _resolve(futures: Iterable[Future[str]], state: str) -> None:
+    """End the futures that nobody has cancelled; no lock is held, as their callbacks are run."""
+    for future in futures:
+        if future.set_running_or_notify_cancel():
+            future.set_result(state)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from om_core.store.session import Session
 
 FINAL = (JobState.COMPLETED, JobState.DISCARDED, JobState.CANCELLED, JobState.SUPERSEDED)
+SPENT = ("input_tokens", "output_tokens", "cost_usd")
 ATTEMPTS_KEPT = 20
 """Attempts remembered per job; a job that waits out a long outage does not grow without bound."""
 
@@ -281,11 +282,17 @@ class JobRows:
             raise
         return None if row is None else ref_from(row)
 
-    def cancel(self, job_id: int) -> bool:
-        changed = self._session.execute(
+    def cancel(self, job_id: int) -> Sequence[JsonObject] | None:
+        mine = (self._mine, jobs.c.id == job_id, sa.text(LIVE))
+        found = self._session.first(sa.select(jobs.c.partial).where(*mine).with_for_update(key_share=True))
+        if found is None:
+            return None
+        partial: list[JsonObject] = found["partial"]
+        self._session.execute(
             sa.update(jobs)
-            .where(self._mine, jobs.c.id == job_id, sa.text(LIVE))
+            .where(*mine)
             .values(
+                **{name: jobs.c[name] + sum(call[name] for call in partial) for name in SPENT},
                 state="cancelled",
                 attempt=jobs.c.attempt + 1,  # a worker that holds it writes nothing
                 lease_owner=None,
@@ -294,7 +301,7 @@ class JobRows:
                 finished_at=sa.func.clock_timestamp(),
             )
         )
-        return changed.rowcount == 1
+        return partial
 
     def page(
         self,

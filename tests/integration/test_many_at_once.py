@@ -44,6 +44,8 @@ CALLS: Final = 25
 SLOWER_AT_MOST: Final = 4.0
 """Medians of the same calls: one that waits for an observer's connection takes as long as the observer does."""
 DRAIN_S: Final = 120.0
+LIMIT_S: Final = 900.0
+"""For the long versions."""
 
 
 class Drivers:
@@ -74,7 +76,7 @@ class Drivers:
     def kill(self) -> None:
         for process in self._running:
             process.kill()
-            process.wait()
+            process.communicate()  # closes the pipes
 
     def _expect(self, word: str) -> None:
         for process in self._running:
@@ -119,6 +121,7 @@ def one_run(drivers: Drivers, memory: Memory, resource: str, thread: str) -> lis
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S)
 def test_two_processes_at_one_thread_observe_every_message_once(drivers: Drivers, store: PostgresStore) -> None:
     model = TracedModel("rest")
     stored: list[str] = []
@@ -133,6 +136,7 @@ def test_two_processes_at_one_thread_observe_every_message_once(drivers: Drivers
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S)
 def test_parallel_turns_in_threads_of_one_resource_are_stored_once_and_counted_right(database_url: str) -> None:
     with ExitStack() as stack:
         store = PostgresStore(database_url, pool_size=20)
