@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from om_core.domain.message import JsonObject
-    from om_core.ports import ModelRequest, Store
+    from om_core.ports import ModelRequest
 
 MESSAGES: Final = 88
 """Messages of one process; two make 176."""
@@ -54,10 +54,10 @@ class TracedModel:
 
 
 @contextmanager
-def worked(store: Store, model: TracedModel, **options: object) -> Iterator[Memory]:
+def worked(store: PostgresStore, model: TracedModel, **options: object) -> Iterator[Memory]:
     """Memory with a worker beside it, in this process."""
     local = LocalDispatcher()
-    services = build(store, {**OPTIONS, **options}, dispatcher=local, model=model, lease_s=60.0)  # type: ignore[arg-type]  # a PostgresStore
+    services = build(store, {**OPTIONS, **options}, dispatcher=local, model=model, lease_s=60.0)
     worker = LocalWorker(services, local, period_s=0.2)
     worker.start()
     memory = Memory(services)
