@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,9 +13,11 @@ from om_core.domain.errors import ConflictError, NotFoundError
 from om_core.domain.job import LIVE_STATES, JobKind
 from om_core.services.activate import activate
 from om_core.services.audit import audit
+from om_core.services.forget import restore
 from om_core.services.ingest import StepRequest, append
 from om_core.services.manual import ask_for
 from om_core.services.redrive import cancel, redrive_all
+from om_core.services.remove import delete_message, rewind
 from om_core.services.sweep import rescue, wake
 from om_core.testing.scripted_replies import traces
 from om_core.turn import parse_messages
@@ -39,6 +42,8 @@ class Operation:
 
 
 TABLE: Final[dict[str, Operation]] = {}
+REMOVING: Final = frozenset({"delete", "go_back"})
+"""After these a client no longer expects what it was told is stored."""
 
 
 def operation(weight: int) -> Callable[[Run], Run]:
@@ -76,8 +81,11 @@ def _post(world: World, rng: Random, dialogue: Dialogue, messages: list[JsonObje
         messages=parse_messages(messages, "om"),
         end_of_turn=rng.random() < 0.2,
     )
-    append(_process(world, rng), TENANT, request)
-    dialogue.stored |= {trace for message in request.messages for trace in traces(text_of(message))}
+    epoch = dialogue.epoch
+    result = append(_process(world, rng), TENANT, request)
+    if epoch == dialogue.epoch:
+        there = [message for message in request.messages if message.id not in result.deleted]
+        dialogue.stored |= {trace for message in there for trace in traces(text_of(message))}
 
 
 def _talk(dialogue: Dialogue, rng: Random) -> list[JsonObject]:
@@ -256,6 +264,46 @@ def age(world: World, thread_id: int, by: timedelta = timedelta(hours=2)) -> Non
 def ask_by_hand(world: World, rng: Random) -> None:
     kind = rng.choice([JobKind.OBSERVE, JobKind.REFLECT])
     ask_for(_process(world, rng), TENANT, kind, _dialogue(world, rng).name, RESOURCE)
+
+
+@operation(3)
+def delete(world: World, rng: Random) -> None:
+    """A message goes, with its continuations and everything that was made from it."""
+    dialogue = _dialogue(world, rng)
+    sent = [message for request in dialogue.requests for message in request if message.get("id")]
+    if not sent:
+        return
+    message = rng.choice(sent)
+    found = set(traces(json.dumps(message)))
+    dialogue.epoch += 1
+    dialogue.stored -= found
+    removed = delete_message(_process(world, rng), TENANT, dialogue.name, message["id"], RESOURCE)
+    world.bell.ring(removed.jobs)
+    dialogue.epoch += 1
+    dialogue.stored -= found
+    dialogue.gone |= found
+
+
+@operation(2)
+def go_back(world: World, rng: Random) -> None:
+    """A client edits: everything from a place on goes, and its ids are free again."""
+    dialogue = _dialogue(world, rng)
+    with world.store.reading(TENANT) as tx:
+        thread = tx.threads.get(RESOURCE, dialogue.name)
+    if thread is None:
+        return
+    dialogue.epoch += 1
+    dialogue.stored.clear()
+    to_seq = max(0, thread.head_seq - rng.choice([1, 2, 5, 40]))
+    world.bell.ring(rewind(_process(world, rng), TENANT, dialogue.name, to_seq, RESOURCE).jobs)
+    dialogue.epoch += 1
+    dialogue.stored.clear()
+
+
+@operation(2)
+def restore_generation(world: World, rng: Random) -> None:
+    dialogue = _dialogue(world, rng)
+    restore(_process(world, rng), TENANT, dialogue.name, rng.choice([1, 1, 2, 3]), RESOURCE)
 
 
 @operation(2)

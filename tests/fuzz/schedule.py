@@ -141,7 +141,7 @@ def _drain(world: World) -> None:
     settle(world)
     check(world, marks)
     for thread in threads(world):
-        if thread.buffered_seq < thread.head_seq:
+        if thread.buffered_seq < thread.head_seq and thread.unbuffered_tokens:  # tombstones wait for nobody
             world.findings.append(f"stranded: {thread.head_seq - thread.buffered_seq} messages after two idle hours")
 
 
@@ -187,7 +187,9 @@ def _watch(world: World, stage: Stage, seen: dict[int, Marks]) -> None:
         seen[thread_id] = marks
         if before is None or before == marks:
             continue
-        fallen = [name for name in Marks.__slots__ if getattr(marks, name) < getattr(before, name)]
+        # A removal takes reflections away, and a restore goes back to an earlier one.
+        rising = [name for name in Marks.__slots__ if name != "reflected_position"]
+        fallen = [name for name in rising if getattr(marks, name) < getattr(before, name)]
         if fallen:
             world.findings.append(f"cursors: {fallen} fell: {before} -> {marks}")
 

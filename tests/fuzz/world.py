@@ -155,6 +155,10 @@ class Dialogue:
     """For sending again, word for word."""
     open_calls: list[str] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+    """Raised when something of the thread is removed: what is answered across that may be gone."""
+    gone: set[str] = field(default_factory=set)
+    """Traces of deleted messages: they may never be seen again."""
     reading: bool = False
     """Whether a context call is under way."""
     seen: Told | None = None
