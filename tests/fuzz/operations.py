@@ -13,11 +13,11 @@ from om_core.domain.errors import ConflictError, NotFoundError
 from om_core.domain.job import LIVE_STATES, JobKind
 from om_core.services.activate import activate
 from om_core.services.audit import audit
-from om_core.services.forget import restore
 from om_core.services.ingest import StepRequest, append
 from om_core.services.manual import ask_for
 from om_core.services.redrive import cancel, redrive_all
 from om_core.services.remove import delete_message, rewind
+from om_core.services.restore import restore
 from om_core.services.sweep import rescue, wake
 from om_core.testing.scripted_replies import traces
 from om_core.turn import parse_messages
