@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from typing import TYPE_CHECKING
 
@@ -43,11 +44,24 @@ def run_worker(settings: Settings, *, queues: Sequence[str] = (), concurrency: i
     slots = concurrency or settings.worker_concurrency
     runtime = build_runtime(settings, located, queues=queues or QUEUES, slots=slots)
     install(app, settings, located, runtime)
+    # Celery installs its handlers last: a worker that is told to stop while it starts ends as cleanly as later.
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        return _work(app, settings, queues or QUEUES, slots)
+    finally:
+        runtime.stop()
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
+
+
+def _work(app: Celery, settings: Settings, queues: Sequence[str], slots: int) -> int:
     worker = app.Worker(
         hostname=f"om-{os.getpid()}@{socket.gethostname()}",
         pool_cls="threads",
         concurrency=slots,
-        queues=",".join(queues or QUEUES),
+        queues=",".join(queues),
         task_events=True,
         without_gossip=True,  # worker to worker traffic that grows with the square of their number
         without_mingle=True,

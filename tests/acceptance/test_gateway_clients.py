@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import anthropic
@@ -43,8 +44,10 @@ def openai_script(request: dict[str, Any], number: int) -> Reply:
 
 @pytest.mark.slow
 def test_sixty_turns_of_the_openai_package(services_with: Callable[..., Services]) -> None:
-    with gateway(services_with, openai_script, work=True) as world:
-        client = openai.OpenAI(base_url=world.url, api_key="om_any", default_headers=HEADERS, max_retries=0)
+    with gateway(services_with, openai_script, work=True) as world, ExitStack() as stack:
+        client = stack.enter_context(
+            openai.OpenAI(base_url=world.url, api_key="om_any", default_headers=HEADERS, max_retries=0)
+        )
         history: list[Any] = [{"role": "system", "content": "You are a careful clerk."}]
         tools = [{"type": "function", "function": {"name": "look_up", "parameters": TOOL["input_schema"]}}]
         for n in range(TURNS):
@@ -123,11 +126,13 @@ def anthropic_script(request: dict[str, Any], number: int) -> Reply:
 def test_sixty_turns_of_the_anthropic_package(
     services_with: Callable[..., Services], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with gateway(services_with, anthropic_script, work=True, any_path=True) as world:
+    with gateway(services_with, anthropic_script, work=True, any_path=True) as world, ExitStack() as stack:
         monkeypatch.setenv("ANTHROPIC_API_BASE", f"http://127.0.0.1:{world.provider.port}")
         monkeypatch.setenv("ANTHROPIC_API_KEY", "provider-key")
         address = str(world.client.base_url)
-        client = anthropic.Anthropic(base_url=address, api_key="om_any", default_headers=HEADERS, max_retries=0)
+        client = stack.enter_context(
+            anthropic.Anthropic(base_url=address, api_key="om_any", default_headers=HEADERS, max_retries=0)
+        )
         history: list[Any] = []
         for n in range(TURNS):
             wish = " Please use the tool." if n % 4 == 3 else ""

@@ -142,6 +142,7 @@ def test_the_claim_names_every_kind_that_this_code_knows() -> None:
 
     named = re.findall(r"kind IN \(([^)]+)\)", text)
 
+    named = [kinds for kinds in named if "'observe'" in kinds]  # the others tell kinds apart
     assert len(named) == 4
     assert {frozenset(re.findall(r"'(\w+)'", kinds)) for kinds in named} == {frozenset(kind.value for kind in JobKind)}
 

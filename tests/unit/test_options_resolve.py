@@ -2,7 +2,7 @@
 
 import pytest
 
-from om_core.domain.errors import PolicyError
+from om_core.domain.errors import PolicyError, shown
 from om_core.domain.policy import MemoryPolicy, RetrievalPolicy
 from om_core.options import resolve_policy
 from om_core.options.schema import camel, leaves
@@ -250,7 +250,7 @@ def test_a_refused_value_names_option_value_and_range(option, value, allowed):
     with pytest.raises(PolicyError) as caught:
         resolve_policy(tree(option, value))
     message = str(caught.value)
-    assert message.startswith(f"{option} = {value!r} is not allowed")
+    assert message.startswith(f"{option} = {shown(value)} is not allowed")
     assert allowed in message
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from om_core.domain.errors import PolicyError
+from om_core.domain.errors import PolicyError, shown
 from om_core.domain.ttl import LONGEST_S, auto_ttl_s, parse_ttl
 
 MINUTE, HOUR = 60.0, 3_600.0
@@ -29,7 +29,9 @@ def test_a_time_is_read_in_every_form(value, seconds):
 def test_any_other_time_is_refused_with_its_option(value):
     with pytest.raises(PolicyError) as caught:
         parse_ttl(value, "observation.activate_after_idle")
-    assert str(caught.value).startswith(f"observation.activate_after_idle = {value!r} is not allowed: milliseconds")
+    assert str(caught.value).startswith(
+        f"observation.activate_after_idle = {shown(value)} is not allowed: milliseconds"
+    )
 
 
 @pytest.mark.parametrize(("model", "seconds"), [
