@@ -132,7 +132,7 @@ def without_version(_: psycopg2.extensions.connection) -> Iterator[None]:
 @contextmanager
 def without_base(_: psycopg2.extensions.connection) -> Iterator[None]:
     """A reflection is stored and takes effect whatever it was based on."""
-    stored = "memory.generation != source.snapshot.memory.generation or memory.buffered_generation is not None"
+    stored = "memory.generation != base.generation or memory.buffered_generation is not None"
     used = "reflection is None or reflection.base_generation != memory.generation"
     with edited(
         [
