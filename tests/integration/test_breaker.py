@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
 
+from om_core.llm.litellm_model import LiteLlmModel
 from om_core.llm.registry import ModelRegistry
 from om_core.memory import Memory
 from om_core.services.run_jobs import JobRunner
@@ -75,6 +75,12 @@ class Outage:
         return float(left)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """LiteLLM takes seconds to import, which would count against the deadline of the first call."""
+    LiteLlmModel().warm_up()
+
+
 @pytest.fixture
 def options() -> JsonObject:
     """Override to run with other options."""
@@ -93,6 +99,12 @@ def outage(services_with: Callable[..., Services], options: JsonObject) -> Itera
 
 def down(status: int = 503, **headers: str) -> Callable[[JsonObject], Reply]:
     return lambda _: Reply(status=status, text="down", headers=headers)
+
+
+def hung_up(server: ScriptedModelServer, model: str) -> None:
+    """Whatever reached the server ended because we hung up, not because it was done: it never is."""
+    assert server.wait_until(lambda calls: all(call.ended for call in calls), timeout_s=30)
+    assert all(call.client_gone for call in server.calls if call.request["model"] == model)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -249,10 +261,8 @@ def test_a_context_does_not_wait_for_a_model_whose_breaker_is_open(outage: Outag
     outage.run()
     outage.services.store.system.heartbeat(name="w", queues=["observation"], slots=1, running=0, version="")
 
-    started = monotonic()
     found = outage.memory.context("t0", resource="r")
 
-    assert monotonic() - started < 5
     assert found.context.over_budget
     assert found.context.waited_s == 0
 
@@ -274,22 +284,21 @@ def test_the_pause_a_provider_asks_for_is_kept_by_job_and_breaker(outage: Outage
 
 @pytest.mark.report("K06")
 @pytest.mark.parametrize(
-    "options", [{**OPTIONS, "observation": {**SMALL["observation"], "max_attempt": "1s"}}], ids=["1 s"]
+    "options", [{**OPTIONS, "observation": {**SMALL["observation"], "max_attempt": "2s"}}], ids=["2 s"]
 )
-@pytest.mark.parametrize("reply", [Reply(hang=True), Reply(text="<observations>", drip_s=0.3)], ids=["hang", "drip"])
+@pytest.mark.parametrize("reply", [Reply(hang=True), Reply(text="<observations>" * 20, drip_s=0.3)], ids=["hang", "drip"])
 def test_a_server_that_accepts_and_never_ends_its_answer_holds_a_job_no_longer_than_its_time(
     outage: Outage, reply: Reply
 ) -> None:
     outage.answer = lambda _: reply
     outage.talk(1)
 
-    started = monotonic()
     assert outage.run() == ["retry_later"]
 
-    assert monotonic() - started < 8  # with the import of LiteLLM
+    hung_up(outage.server, "scripted")
     [job] = outage.memory.jobs().items
     assert job["failures"] == 0
-    assert "no answer within 1 s" in job["error"]["message"]
+    assert "no answer within 2 s" in job["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +307,7 @@ def test_a_server_that_accepts_and_never_ends_its_answer_holds_a_job_no_longer_t
         {
             **OPTIONS,
             "model": [MODEL, "openai/spare"],
-            "observation": {**SMALL["observation"], "max_attempt": "1s"},
+            "observation": {**SMALL["observation"], "max_attempt": "2s"},
         }
     ],
     ids=["with a fallback"],
@@ -309,9 +318,9 @@ def test_a_fallback_is_asked_in_the_same_attempt_when_the_first_never_answers(ou
     )
     outage.talk(1)
 
-    started = monotonic()
     assert outage.run() == ["ok"]
-    assert monotonic() - started < 8
+
+    hung_up(outage.server, "scripted")
     [chunk] = outage.memory.observations("t0", resource="r", state="all").items
     assert chunk["model"] == "openai/spare"
 

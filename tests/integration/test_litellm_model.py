@@ -102,15 +102,14 @@ def test_32_slow_calls_wait_side_by_side():
 
 @pytest.mark.report("K06")
 @pytest.mark.parametrize(
-    "reply", [Reply(hang=True), Reply(text="x" * 1000, drip_s=0.02)], ids=["never answers", "drips byte by byte"]
+    "reply", [Reply(hang=True), Reply(text="x" * 1000, drip_s=0.3)], ids=["never answers", "drips byte by byte"]
 )
 def test_the_total_deadline_holds_and_the_connection_is_closed(reply):
     with scripted(reply) as server:
-        started = time.monotonic()
-        with pytest.raises(RetryLaterError, match="no answer within 1 s"):
-            ask(server, timeout_s=1)
-        assert time.monotonic() - started < 5
-        assert server.wait_until(lambda calls: calls[0].client_gone)
+        with pytest.raises(RetryLaterError, match="no answer within 2 s"):
+            ask(server, timeout_s=2)
+        assert server.wait_until(lambda calls: all(call.ended for call in calls))
+        assert all(call.client_gone for call in server.calls)
 
 
 def test_an_event_ends_a_call_early_and_closes_its_connection():
