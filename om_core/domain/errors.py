@@ -108,6 +108,8 @@ class UnusableOutputError(GiveUpError):
     code = "unusable_output"
     usage: dict[str, Any] | None = None
     """What the unusable answer cost: model, input_tokens, output_tokens, cost_usd."""
+    booked: bool = False
+    """Whether that was booked already, when each call was saved."""
 
 
 class SetupError(OmError):

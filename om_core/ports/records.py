@@ -258,6 +258,8 @@ class FinishedJob:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float = 0.0
+    booked: bool = False
+    """These costs were booked when each call was saved: they are remembered of the attempt, and not counted again."""
     outcome: str = "ok"
     drop_partial: bool = False
     """What is saved of this attempt is of no use: the next one starts anew."""

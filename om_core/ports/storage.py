@@ -181,7 +181,7 @@ class Jobs(Protocol):
         """Store the range and prior notes chosen at the first claim, under the fence."""
 
     def save_partial(self, job: Job, partial: Sequence[JsonObject]) -> bool:
-        """Store finished model calls under the fence; False: the lease was lost."""
+        """Store finished model calls under the fence, and count what the newest cost; False: the lease was lost."""
 
     def finish(self, job: Job, result: FinishedJob) -> bool:
         """End this attempt under the fence; False: someone else won, and nothing was written."""
@@ -209,8 +209,7 @@ class Jobs(Protocol):
     def retry(self, job_id: int) -> JobRef | None:
         """Discarded -> available; None when it is not discarded or a live one took its place."""
 
-    def cancel(self, job_id: int) -> Sequence[JsonObject] | None:
-        """Cancel a live job; the calls that were saved in it, whose costs are still to be booked. None: not live."""
+    def cancel(self, job_id: int) -> bool: ...
 
     def page(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.errors import LostRaceError
 from om_core.domain.extraction import Extraction, Outcome
-from om_core.domain.job import JobKind, JobState
+from om_core.domain.job import JobState
 from om_core.formats.sanitise import sanitise_json
 from om_core.options import policy_from_json
 from om_core.options.functions import load
@@ -21,10 +21,11 @@ from om_core.prompts.extract import build_extract_request
 from om_core.prompts.parse import parse_values
 from om_core.prompts.redact import redact, redact_json, redact_messages
 from om_core.services import events
+from om_core.services.costs import COSTS, finished_with, save_call, usage_of
 from om_core.services.enqueue import decide_again
 from om_core.services.extraction_event import ExtractionEvent, call_function, shown_messages
 from om_core.services.model_calls import call, input_room, model_name
-from om_core.services.observe import SYSTEM_TOKENS, finished_with, unusable, usage_of
+from om_core.services.observe import SYSTEM_TOKENS, unusable
 from om_core.services.ranges import READ_LIMIT
 from om_core.services.values import Wanted, failure, judge, keep, previous_value, specs_of, want
 
@@ -150,7 +151,9 @@ def _ask(services: Services, tenant: str, job: Job, subject: Subject, cancelled:
         replies.append(reply)
         answer = parse_values(reply.text)
         if answer is None:
-            raise unusable(f"no JSON object in {len(reply.text):,} characters", reply)
+            error = unusable(f"no JSON object in {len(reply.text):,} characters", reply)
+            error.usage = usage_of(replies)
+            raise error
         found = {slug: answer[slug] for slug in wanted.slugs if answer.get(slug) is not None}
     saved: JsonObject = {
         "values": found,
@@ -158,16 +161,9 @@ def _ask(services: Services, tenant: str, job: Job, subject: Subject, cancelled:
         "failures": dict(wanted.failures),
         "values_of": list(wanted.shown_chunks),
     }
-    calls = [usage_of(reply) for reply in replies] or [{"model": "", **dict.fromkeys(_COUNTS, 0)}]
-    usage = {name: sum(item[name] for item in calls) for name in _COUNTS}
-    answers = [{**saved, "model": calls[-1]["model"], **usage}]
-    with services.store.transaction(tenant) as tx:
-        if not tx.jobs.save_partial(job, answers):
-            raise LostRaceError("the lease was lost during the model call", usage=answers[-1])
+    answers = [{**saved, **(usage_of(replies) if replies else {"model": "", **dict.fromkeys(COSTS, 0)})}]
+    save_call(services, tenant, job, subject.snapshot.thread, answers)
     return answers
-
-
-_COUNTS = ("input_tokens", "output_tokens", "cost_usd")
 
 
 def _call(services: Services, subject: Subject, wanted: Wanted, cancelled: Event, *, again: bool) -> ModelReply:
@@ -266,8 +262,6 @@ def _store(
         now = tx.now()
         if isinstance(subject, Subject):
             _keep(tx, job, thread, subject, made)
-        if answers and answers[-1]["model"]:
-            tx.book_usage(thread, JobKind.EXTRACT.value, answers[-1]["model"], result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), now)
     return result, jobs
 

@@ -26,6 +26,7 @@ from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, NewJob
 from om_core.prompts.observer import OBSERVER_VERSION
 from om_core.services import events
+from om_core.services.costs import COSTS, book_lost
 from om_core.services.enqueue import decide_again, models_of, target
 from om_core.services.extract import given_up
 from om_core.services.ranges import READ_LIMIT
@@ -63,8 +64,8 @@ def error_json(error: BaseException) -> JsonObject:
 def verdict(job: Job, error: BaseException, policy: MemoryPolicy) -> FinishedJob:
     """Retry, or give up; only what the input causes counts as a failure."""
     limits = policy.job
-    usage = error.usage if isinstance(error, UnusableOutputError) and error.usage else {}
-    spent = {key: usage.get(key, 0) for key in ("input_tokens", "output_tokens", "cost_usd")}
+    usage = _usage(error) or {}
+    spent = {name: usage.get(name, 0) for name in COSTS}
     if isinstance(error, RetryLaterError | SetupError):
         after = error.after_s if isinstance(error, RetryLaterError) else None
         delay = backoff_s(job.attempt, limits.backoff_base_s, limits.backoff_cap_s)
@@ -85,8 +86,24 @@ def verdict(job: Job, error: BaseException, policy: MemoryPolicy) -> FinishedJob
         outcome=outcome,
         # Slices stay good when one fails; a ladder without any usable step has to be climbed again.
         drop_partial=job.kind is JobKind.REFLECT and isinstance(error, UnusableOutputError),
+        booked=_is_booked(error),
         **spent,
     )
+
+
+def _usage(error: BaseException) -> JsonObject | None:
+    """What the call cost that failed with this error, if it had an answer."""
+    return error.usage if isinstance(error, UnusableOutputError | LostRaceError) else None
+
+
+def _is_booked(error: BaseException) -> bool:
+    return isinstance(error, UnusableOutputError) and error.booked
+
+
+def record_loss(services: Services, tenant: str, job: Job, error: BaseException) -> None:
+    """Somebody else has the job: a result that was dropped has been paid for all the same (DESIGN 5)."""
+    if not _is_booked(error):
+        book_lost(services, tenant, job, _usage(error))
 
 
 def record_failure(
@@ -101,36 +118,15 @@ def record_failure(
             return result, ()
         memory = tx.memories.lock(thread.memory_id)
         current = tx.jobs.get(job.id)
-        if current is None or current.attempt != job.attempt or current.state is not JobState.RUNNING:
-            return replace(result, outcome="lost"), ()
-        if isinstance(error, SetupError) and not current.partial:
-            # The setting may be corrected meanwhile: the next attempt runs under what applies by then.
-            current_policy = services.policies.of(memory)
-            models = models_of(current_policy, job.kind)
-            result = replace(result, policy=services.policies.as_json(current_policy), models=models)
-        return conclude(tx, services, current, thread, policy, result)
-
-
-def book_lost(services: Services, tenant: str, job: Job, error: LostRaceError) -> None:
-    """A result that was dropped has been paid for all the same (DESIGN 5).
-
-    What its attempt had reserved was booked when its lease expired: then only what goes beyond that is added.
-    """
-    if error.usage is None or job.thread_id is None:
-        return
-    spent = {key: error.usage[key] for key in ("input_tokens", "output_tokens", "cost_usd")}
-    with services.store.transaction(tenant) as tx:
-        thread = tx.threads.lock_by_id(job.thread_id)
-        if thread is None:  # deleted, and with it whose it was: nothing of a deleted resource may come back
-            return
-        current = tx.jobs.get(job.id)
-        known = current.attempts if current else ()
-        booked: JsonObject = next((one for one in known if one["attempt"] == job.attempt), {})
-        left = {key: max(0, amount - booked.get(key, 0)) for key, amount in spent.items()}
-        if booked and not any(left.values()):
-            return
-        lost = FinishedJob(state=JobState.SUPERSEDED, outcome="lost", **left)
-        tx.book_usage(thread, job.kind.value, str(error.usage["model"]), lost)
+        if current is not None and current.attempt == job.attempt and current.state is JobState.RUNNING:
+            if isinstance(error, SetupError) and not current.partial:
+                # The setting may be corrected meanwhile: the next attempt runs under what applies by then.
+                current_policy = services.policies.of(memory)
+                models = models_of(current_policy, job.kind)
+                result = replace(result, policy=services.policies.as_json(current_policy), models=models)
+            return conclude(tx, services, current, thread, policy, result)
+    record_loss(services, tenant, job, error)
+    return replace(result, outcome="lost"), ()
 
 
 def _judged(services: Services, job: Job, error: BaseException) -> tuple[MemoryPolicy, FinishedJob]:
@@ -147,7 +143,6 @@ def conclude(
     tx: Transaction, services: Services, job: Job, thread: ThreadState, policy: MemoryPolicy, result: FinishedJob
 ) -> tuple[FinishedJob, tuple[JobRef, ...]]:
     """Write a verdict on a running job; its thread and memory are locked by the caller."""
-    result = _with_dropped(job, result)
     if result.state is JobState.DISCARDED and job.kind is JobKind.OBSERVE and result.outcome != "invalid":
         return _narrow(tx, services, job, thread, policy, result)
     tx.jobs.finish(job, result)
@@ -162,26 +157,10 @@ def conclude(
     return result, decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=ended)
 
 
-def _with_dropped(job: Job, result: FinishedJob) -> FinishedJob:
-    """Add what the calls saved in `partial` cost where they are dropped with it: they have been paid for all the same.
-
-    A ladder without any usable step carries the cost of all of them already.
-    """
-    ladder = job.kind is JobKind.REFLECT and result.outcome == "unusable" and result.input_tokens > 0
-    if ladder or not job.partial or not (result.state is JobState.DISCARDED or result.drop_partial):
-        return result
-    return replace(
-        result,
-        input_tokens=result.input_tokens + sum(item["input_tokens"] for item in job.partial),
-        output_tokens=result.output_tokens + sum(item["output_tokens"] for item in job.partial),
-        cost_usd=result.cost_usd + sum(item["cost_usd"] for item in job.partial),
-    )
-
-
 def _report(tx: Transaction, job: Job, thread: ThreadState, result: FinishedJob) -> None:
     operation = "reflection" if job.kind is JobKind.REFLECT else "observation"
     text = str((result.error or {}).get("message", ""))
-    if result.input_tokens or result.output_tokens:
+    if not result.booked and (result.input_tokens or result.output_tokens):
         tx.book_usage(thread, job.kind.value, str(job.policy.get("model", "")), result)
     now = tx.now()
     if job.kind is JobKind.EXTRACT:
@@ -241,7 +220,7 @@ def _park(
     tx.jobs.finish(job, parked)
     _report(tx, job, thread, parked)
     new = _extract(services, job, thread, messages)
-    jobs = store_chunk(tx, services, job, thread, new, replace(parked, input_tokens=0, output_tokens=0, cost_usd=0.0))
+    jobs = store_chunk(tx, services, job, thread, new)
     _offer_rebuild(tx, job, thread, new, result.error or {})
     return parked, jobs
 

@@ -23,6 +23,7 @@ from om_core.prompts.parse import parse_observer
 from om_core.prompts.redact import redact_material
 from om_core.prompts.render import first_day, plain_words
 from om_core.services import events
+from om_core.services.costs import finished_with, save_call, usage_of
 from om_core.services.enqueue import decide_again
 from om_core.services.model_calls import call, input_room, model_name
 from om_core.services.prior_notes import prior_notes
@@ -32,7 +33,6 @@ from om_core.services.values import Wanted, answered, inline_values, specs_of, w
 from om_core.tracing import note_range
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from threading import Event
 
     from om_core.domain.job import Job, JobRef
@@ -202,9 +202,7 @@ def ask(services: Services, tenant: str, job: Job, chosen: Range, cancelled: Eve
         answer = _ask_once(services, chosen, material, cancelled, failures=job.failures)
         answer["failures"] = {**wanted.failures, **answer["failures"]}
         done.append({**answer, "values_of": list(wanted.shown_chunks)})
-        with services.store.transaction(tenant) as tx:
-            if not tx.jobs.save_partial(job, done):
-                raise LostRaceError("the lease was lost during the model call", usage=done[-1])
+        save_call(services, tenant, job, chosen.thread, done)
     return done
 
 
@@ -262,7 +260,7 @@ def _ask_once(
         "suggested_response": output.suggested_response if material.ask_suggested_response else None,
         "thread_title": output.thread_title if material.ask_thread_title else None,
         **answered(slugs, output),
-        **usage_of(reply),
+        **usage_of([reply]),
     }
 
 
@@ -274,18 +272,8 @@ def unusable(reason: str, reply: ModelReply) -> UnusableOutputError:
     """The error for an answer that cannot be used, carrying what it cost."""
     error = UnusableOutputError(f"{reply.model}: {reason}")
     error.log_text = f"{reply.model}: unusable answer"  # the reason may quote it
-    error.usage = usage_of(reply)
+    error.usage = usage_of([reply])
     return error
-
-
-def usage_of(reply: ModelReply) -> JsonObject:
-    """What a call cost, as saved with its result."""
-    return {
-        "model": reply.model,
-        "input_tokens": reply.input_tokens,
-        "output_tokens": reply.output_tokens,
-        "cost_usd": reply.cost_usd or 0.0,
-    }
 
 
 def _store(
@@ -323,7 +311,7 @@ def _store(
             prompt_version=OBSERVER_VERSION,
             cost_usd=result.cost_usd,
         )
-        jobs = store_chunk(tx, services, job, thread, new, result, values=values)
+        jobs = store_chunk(tx, services, job, thread, new, values=values)
         retitle(tx, job, thread, last["thread_title"], chosen.cut.to_seq)
     return result, jobs
 
@@ -340,17 +328,6 @@ def _locked(tx: Transaction, chosen: Range) -> ThreadState:
 def notes_of(replies: list[JsonObject]) -> str:
     """The notes of every call, as one text."""
     return "\n".join(item["notes"] for item in replies if item["notes"]).strip()
-
-
-def finished_with(replies: Sequence[JsonObject], *, outcome: str = "ok") -> FinishedJob:
-    """A completed job with the sum of its calls."""
-    return FinishedJob(
-        state=JobState.COMPLETED,
-        input_tokens=sum(item["input_tokens"] for item in replies),
-        output_tokens=sum(item["output_tokens"] for item in replies),
-        cost_usd=sum(item["cost_usd"] for item in replies),
-        outcome=outcome,
-    )
 
 
 def _nothing_to_do(

@@ -12,9 +12,10 @@ from om_core.domain.job import JobKind, JobState
 from om_core.options import policy_from_json
 from om_core.ports import FinishedJob, NewChunk, ObserverMaterial
 from om_core.prompts.observer import OBSERVER_VERSION
+from om_core.services.costs import finished_with
 from om_core.services.enqueue import decide_again, late_job
 from om_core.services.model_calls import input_room
-from om_core.services.observe import SYSTEM_TOKENS, Range, ask, finished_with, gaps, notes_of
+from om_core.services.observe import SYSTEM_TOKENS, Range, ask, gaps, notes_of
 from om_core.services.ranges import READ_LIMIT
 from om_core.services.stored_chunk import chunk_ended
 from om_core.services.values import inline_values, keep
@@ -133,7 +134,6 @@ def _store(
         where = Extraction(thread_id=thread.id, job_id=job.id, from_seq=new.from_seq, to_seq=new.to_seq)
         told = keep(tx, chosen.policy, thread, job, values.specs, values.settled, where)
         tx.events.add([chunk_ended(job, thread, new, tx.now(), told)])
-        tx.book_usage(thread, JobKind.REBUILD.value, new.model or "", result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), tx.now(), ended=JobKind.REBUILD)
         if values.late:
             jobs += late_job(tx, job, thread, chosen.policy, chunk_id=chunk.id)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.errors import ConflictError, NotFoundError
-from om_core.domain.job import JobKind, JobState
+from om_core.domain.job import JobKind
 from om_core.services.enqueue import decide_again
-from om_core.services.observe import finished_with
 
 if TYPE_CHECKING:
     from om_core.domain.job import Job, JobRef
@@ -90,15 +88,10 @@ def cancel(services: Services, tenant: str, job_id: int) -> None:
     """
     with services.store.transaction(tenant) as tx:
         job = _with_target_locked(tx, job_id)
-        saved = tx.jobs.cancel(job_id)
-        if saved is None:
+        if not tx.jobs.cancel(job_id):
             msg = f"job {job_id} is {job.state.value}: only live jobs can be cancelled"
             raise ConflictError(msg)
         due: tuple[JobRef, ...] = ()
         if job.thread_id is not None:
-            snapshot = tx.memories.snapshot(job.thread_id)
-            if saved:  # dropped with the job, and paid for all the same (DESIGN 5)
-                spent = replace(finished_with(saved, outcome="cancelled"), state=JobState.CANCELLED)
-                tx.book_usage(snapshot.thread, job.kind.value, str(saved[-1]["model"]), spent)
-            due = decide_again(tx, services, snapshot, tx.now(), ended=job.kind)
+            due = decide_again(tx, services, tx.memories.snapshot(job.thread_id), tx.now(), ended=job.kind)
     services.dispatcher.ring(due)

@@ -21,9 +21,10 @@ from om_core.prompts.parse import parse_reflector
 from om_core.prompts.redact import redact
 from om_core.prompts.reflector import REFLECTOR_VERSION, build_reflector_request
 from om_core.services import events
+from om_core.services.costs import finished_with, save_call, usage_of
 from om_core.services.enqueue import decide_again, late_job
 from om_core.services.model_calls import call, model_name
-from om_core.services.observe import finished_with, unusable, usage_of
+from om_core.services.observe import unusable
 from om_core.services.values import Wanted, answered, inline_values, keep, want
 
 if TYPE_CHECKING:
@@ -125,9 +126,7 @@ def _climb(services: Services, tenant: str, job: Job, source: Source, cancelled:
             break
         candidate = _candidate(services, job, source, wanted.values, level, cancelled)
         done.append({**candidate, "failures": {**wanted.failures, **candidate["failures"]}})
-        with services.store.transaction(tenant) as tx:
-            if not tx.jobs.save_partial(job, done):
-                raise LostRaceError("the lease was lost during the model call", usage=done[-1])
+        save_call(services, tenant, job, source.snapshot.thread, done)
     return done
 
 
@@ -175,7 +174,7 @@ def _candidate(
         "tokens": services.counter.count_text(notes),
         "reason": output.reason,
         **answered(slugs, output),
-        **usage_of(reply),
+        **usage_of([reply]),
     }
 
 
@@ -190,7 +189,9 @@ def unusable_ladder(candidates: list[JsonObject]) -> Exception:
         output_tokens=total.output_tokens,
         cost_usd=total.cost_usd,
     )
-    return unusable(last["reason"] or "no usable candidate at any level", reply)
+    error = unusable(last["reason"] or "no usable candidate at any level", reply)
+    error.booked = True
+    return error
 
 
 def _store(
@@ -224,7 +225,6 @@ def _store(
             told, late = _add(tx, job, thread, source, best, cost_usd=result.cost_usd)
         now = tx.now()
         tx.events.add([_told(job, thread, source, best, result, now, told)])
-        tx.book_usage(thread, JobKind.REFLECT.value, best["model"], result)
         jobs = decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.REFLECT)
     return result, jobs + late
 

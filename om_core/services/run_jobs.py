@@ -15,7 +15,7 @@ from om_core.domain.job import JobKind
 from om_core.services import measure
 from om_core.services.breaker import GuardedModel
 from om_core.services.extract import run_extract
-from om_core.services.failures import book_lost, record_failure
+from om_core.services.failures import record_failure, record_loss
 from om_core.services.leases import LeaseKeeper
 from om_core.services.limits import claim_limits
 from om_core.services.observe import run_observe
@@ -110,7 +110,7 @@ class JobRunner:
             try:
                 if isinstance(error, LostRaceError):
                     log.info("result dropped", reason=str(error))
-                    book_lost(services, job.tenant_id, job, error)
+                    record_loss(services, job.tenant_id, job, error)
                     return "lost"
                 log.warning("attempt failed", **described(error))
                 result, due = record_failure(services, job.tenant_id, job, error)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from om_core.domain.job import Job, JobRef
     from om_core.domain.thread import ThreadState
-    from om_core.ports import FinishedJob, NewChunk, NewEvent, Transaction
+    from om_core.ports import NewChunk, NewEvent, Transaction
     from om_core.services.deps import Services
     from om_core.services.values import InlineValues, Told
 
@@ -41,7 +41,6 @@ def store_chunk(
     job: Job,
     thread: ThreadState,
     new: NewChunk,
-    result: FinishedJob,
     *,
     values: InlineValues | None = None,
 ) -> tuple[JobRef, ...]:
@@ -68,7 +67,6 @@ def store_chunk(
         wait_latch_seq=None,
     )
     tx.events.add([chunk_ended(job, thread, new, now, told)])
-    tx.book_usage(thread, JobKind.OBSERVE.value, new.model or "", result)
     due = decide_again(tx, services, tx.memories.snapshot(thread.id), now, ended=JobKind.OBSERVE)
     if values is None or not values.late:
         return due

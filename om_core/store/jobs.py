@@ -17,7 +17,7 @@ from om_core.store.session import dumps
 from om_core.store.tables import LIVE, jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from om_core.domain.job import Job, JobKind, JobRef
     from om_core.domain.message import JsonObject
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from om_core.store.session import Session
 
 FINAL = (JobState.COMPLETED, JobState.DISCARDED, JobState.CANCELLED, JobState.SUPERSEDED)
-SPENT = ("input_tokens", "output_tokens", "cost_usd")
 ATTEMPTS_KEPT = 20
 """Attempts remembered per job; a job that waits out a long outage does not grow without bound."""
 
@@ -59,7 +58,22 @@ _FENCED = sa.and_(
 _KNOWN_KIND = jobs.c.kind.in_(list(KNOWN))
 """Work of other kinds belongs to newer code on the same database, and is neither shown nor touched."""
 FIX = Prepared(sa.update(jobs).where(_FENCED).values(**given("from_seq", "to_seq", "input")))
-SAVE = Prepared(sa.update(jobs).where(_FENCED).values(**given("partial")))
+_MORE: dict[str, sa.ColumnElement[Any]] = {
+    "input_tokens": jobs.c.input_tokens + sa.bindparam("more_input"),
+    "output_tokens": jobs.c.output_tokens + sa.bindparam("more_output"),
+    "cost_usd": jobs.c.cost_usd + sa.bindparam("more_cost"),
+}
+SAVE = Prepared(
+    sa.update(jobs)
+    .where(_FENCED)
+    .values(
+        **given("partial"),
+        **_MORE,
+        # What is booked is no longer reserved.
+        reserved_tokens=sa.func.greatest(sa.literal_column("0"), jobs.c.reserved_tokens - sa.bindparam("spent_tokens")),
+        reserved_usd=sa.func.greatest(sa.literal_column("0"), jobs.c.reserved_usd - sa.bindparam("spent_usd")),
+    )
+)
 COMPLETE = Prepared(
     sa.update(jobs)
     .where(_FENCED)
@@ -68,15 +82,30 @@ COMPLETE = Prepared(
         lease_owner=sa.null(),
         lease_expires_at=sa.null(),
         error=sa.null(),
-        input_tokens=jobs.c.input_tokens + sa.bindparam("more_input"),
-        output_tokens=jobs.c.output_tokens + sa.bindparam("more_output"),
-        cost_usd=jobs.c.cost_usd + sa.bindparam("more_cost"),
+        **_MORE,
         expired_leases=sa.literal_column("0"),
         attempts=sa.bindparam("attempts"),
         finished_at=sa.func.clock_timestamp(),
         partial=sa.literal_column("'[]'"),
     )
 )
+
+
+def _costs(result: FinishedJob) -> dict[str, Any]:
+    return {
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
+        "cost_usd": result.cost_usd,
+    }
+
+
+def _more(call: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call has cost, as the values of `_MORE`; nothing where it does not say."""
+    return {
+        "more_input": call.get("input_tokens", 0),
+        "more_output": call.get("output_tokens", 0),
+        "more_cost": call.get("cost_usd", 0.0),
+    }
 
 
 class JobRows:
@@ -136,7 +165,17 @@ class JobRows:
         return self._session.change(FIX, **self._fence(job), from_seq=from_seq, to_seq=to_seq, input=input) == 1
 
     def save_partial(self, job: Job, partial: Sequence[JsonObject]) -> bool:
-        return self._session.change(SAVE, **self._fence(job), partial=list(partial)) == 1
+        spent = _more(partial[-1])
+        tokens = spent["more_input"] + spent["more_output"]
+        changed = self._session.change(
+            SAVE,
+            **self._fence(job),
+            **spent,
+            partial=list(partial),
+            spent_tokens=tokens,
+            spent_usd=spent["more_cost"],
+        )
+        return changed == 1
 
     def _fence(self, job: Job) -> dict[str, object]:
         """The values of `_FENCED`."""
@@ -148,6 +187,7 @@ class JobRows:
             input_tokens=result.input_tokens,
             output_tokens=result.output_tokens,
             cost_usd=result.cost_usd,
+            booked=result.booked,
             outcome=result.outcome,
         ):
             return self._complete(job, result)
@@ -156,13 +196,12 @@ class JobRows:
             "lease_owner": None,
             "lease_expires_at": None,
             "error": result.error,
-            "input_tokens": jobs.c.input_tokens + result.input_tokens,
-            "output_tokens": jobs.c.output_tokens + result.output_tokens,
-            "cost_usd": jobs.c.cost_usd + result.cost_usd,
             "failures": jobs.c.failures + int(result.failed),
             "expired_leases": jobs.c.expired_leases + 1 if result.outcome == "lease_expired" else 0,
             "attempts": self._with_attempt(job, result),
         }
+        if not result.booked:
+            values |= {name: jobs.c[name] + cost for name, cost in _costs(result).items()}
         if result.drop_partial:
             values["partial"] = []
         if result.policy is not None:
@@ -187,9 +226,7 @@ class JobRows:
         changed = self._session.change(
             COMPLETE,
             **self._fence(job),
-            more_input=result.input_tokens,
-            more_output=result.output_tokens,
-            more_cost=result.cost_usd,
+            **_more({} if result.booked else _costs(result)),
             attempts=self._with_attempt(job, result),
         )
         return changed == 1
@@ -199,9 +236,7 @@ class JobRows:
         entry: JsonObject = {
             "attempt": job.attempt,
             "outcome": result.outcome,
-            "input_tokens": result.input_tokens,
-            "output_tokens": result.output_tokens,
-            "cost_usd": result.cost_usd,
+            **_costs(result),
         }
         if result.error:
             entry["error"] = result.error.get("message")
@@ -282,17 +317,11 @@ class JobRows:
             raise
         return None if row is None else ref_from(row)
 
-    def cancel(self, job_id: int) -> Sequence[JsonObject] | None:
-        mine = (self._mine, jobs.c.id == job_id, sa.text(LIVE))
-        found = self._session.first(sa.select(jobs.c.partial).where(*mine).with_for_update(key_share=True))
-        if found is None:
-            return None
-        partial: list[JsonObject] = found["partial"]
-        self._session.execute(
+    def cancel(self, job_id: int) -> bool:
+        changed = self._session.execute(
             sa.update(jobs)
-            .where(*mine)
+            .where(self._mine, jobs.c.id == job_id, sa.text(LIVE))
             .values(
-                **{name: jobs.c[name] + sum(call[name] for call in partial) for name in SPENT},
                 state="cancelled",
                 attempt=jobs.c.attempt + 1,  # a worker that holds it writes nothing
                 lease_owner=None,
@@ -301,7 +330,7 @@ class JobRows:
                 finished_at=sa.func.clock_timestamp(),
             )
         )
-        return partial
+        return changed.rowcount == 1
 
     def page(
         self,

@@ -286,7 +286,9 @@ def test_the_pause_a_provider_asks_for_is_kept_by_job_and_breaker(outage: Outage
 @pytest.mark.parametrize(
     "options", [{**OPTIONS, "observation": {**SMALL["observation"], "max_attempt": "2s"}}], ids=["2 s"]
 )
-@pytest.mark.parametrize("reply", [Reply(hang=True), Reply(text="<observations>" * 20, drip_s=0.3)], ids=["hang", "drip"])
+@pytest.mark.parametrize(
+    "reply", [Reply(hang=True), Reply(text="<observations>" * 20, drip_s=0.3)], ids=["hang", "drip"]
+)
 def test_a_server_that_accepts_and_never_ends_its_answer_holds_a_job_no_longer_than_its_time(
     outage: Outage, reply: Reply
 ) -> None:

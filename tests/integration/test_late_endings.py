@@ -1,4 +1,4 @@
-"""What ends late or beside its job: saved costs are booked, once; waiters end; a broken configuration fails no turn."""
+"""What ends late or beside its job: late attempts are booked once; waiters end; a broken configuration fails no turn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from om_core.domain.errors import LostRaceError
 from om_core.memory import Memory
-from om_core.services.failures import book_lost
+from om_core.services.costs import book_lost
 from om_core.services.sweep import rescue
 from om_core.services.waiting import CLOSED, JobWaiter
 from tests.integration.test_pipeline import talk
@@ -36,19 +35,7 @@ def booked(services: Services) -> tuple[float, ...]:
     return tuple(sum(row[name] for row in rows) for name in ("input_tokens", "output_tokens", "cost_usd"))
 
 
-def test_the_saved_calls_of_a_cancelled_job_are_booked(memory: Memory) -> None:
-    talk(memory, "t", 10)
-    job = claimed(memory.services)
-    with memory.services.store.transaction("default") as tx:
-        assert tx.jobs.save_partial(job, [COST, COST])
-
-    found = memory.cancel_job(job.id)
-
-    assert booked(memory.services) == (200, 40, 1.0)
-    assert (found["input_tokens"], found["output_tokens"], found["cost_usd"]) == (200, 40, 1.0)
-
-
-@pytest.mark.parametrize(("reserved", "expected"), [(0, (100, 20, 0.5)), (80, (100, 20, 0.5)), (500, (500, 20, 0.5))])
+@pytest.mark.parametrize(("reserved", "expected"), [(0, (100, 20, 0.5)), (80, (100, 20, 0.5)), (500, (500, 0, 0.5))])
 def test_an_attempt_that_ends_after_its_lease_expired_is_booked_once(
     memory: Memory, reserved: int, expected: tuple[int, int, float]
 ) -> None:
@@ -58,7 +45,7 @@ def test_an_attempt_that_ends_after_its_lease_expired_is_booked_once(
     shift(services, "UPDATE jobs SET reserved_tokens = %s, lease_expires_at = now() - interval '1 s'", reserved)
     assert rescue(services, "default", job.id)
 
-    book_lost(services, "default", job, LostRaceError("late", usage=COST))
+    book_lost(services, "default", job, COST)
 
     assert booked(services) == expected
 
