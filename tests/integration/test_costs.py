@@ -116,21 +116,19 @@ def test_calls_of_several_attempts_are_booked_once_each(sliced: Callable[[Metere
     assert memory.job(1)["attempts"][-1]["input_tokens"] == 4_000 * model.answered
 
 
-def test_a_result_that_comes_too_late_to_be_stored_is_booked(services_with: Callable[..., Services]) -> None:
-    """Between the last call and the end of the job, somebody else takes the range."""
-    memory = Memory(services_with({**SMALL, "limits": {}}, model=Metered(answers=1)))
+def test_a_result_that_cannot_be_stored_is_booked(
+    services_with: Callable[..., Services], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the call, the job fails in the transaction that stores its notes."""
+    memory = Memory(services_with(SMALL, model=Metered(answers=1)))
     memory.append("t", [{"role": "user", "content": "a fact " * 300}], resource="r")
-    counter = memory.services.counter
-    count = counter.count_text
 
-    def taken(text: str) -> int:  # notes are counted within the transaction that stores them
+    def failing(text: str) -> int:  # notes are counted there
         raise RetryLaterError("away")
 
-    try:
-        counter.count_text = taken  # type: ignore[method-assign]  # this test only
+    with monkeypatch.context() as patched:
+        patched.setattr(memory.services.counter, "count_text", failing)
         assert run(memory) == "retry_later"
-    finally:
-        counter.count_text = count  # type: ignore[method-assign]  # as it was
 
     assert booked(memory) == (CALL, CALL, CALL)
 

@@ -76,13 +76,15 @@ def test_a_thread_that_cannot_be_woken_does_not_stop_the_sweep(services_with: Ca
     services = services_with(dispatcher=bell)
     memory = Memory(services)
     memory.append("bad", [{"role": "user", "content": "hello"}], resource="r")
-    shift(services, """UPDATE memories SET config = '{"observation": {"message_tokens": "many"}}'""")
+    shift(services, "UPDATE threads SET open_calls = '[5]'")
     idle(services, 4000)
     talk(memory, "t", 10)
     bell.rung.clear()
     sweeper = Sweeper(services, JobRunner(services), name="w", queues=QUEUES, slots=4, period_s=60)
 
-    assert sweeper.sweep_once().rung == 1
+    found = sweeper.sweep_once()
+
+    assert (found.woken, found.rung) == (0, 1)
 
 
 def test_an_idle_thread_that_cannot_move_is_looked_at_ever_more_rarely(services_with: Callable[..., Services]) -> None:
