@@ -37,6 +37,8 @@ class JobFact:
     id: int
     state: JobState
     attempt: int
+    rebuilds: int | None = None
+    """The chunk whose notes it makes again."""
 
     @property
     def cycle_id(self) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from om_core.domain.chunk import ChunkState, ReflectionState
 from om_core.domain.cuts import holds_cut
 from om_core.domain.invariant_events import EventFact, JobFact, unfounded_events
+from om_core.domain.job import LIVE_STATES
 from om_core.domain.message import Role
 from om_core.domain.pairs import is_visible
 from om_core.domain.thresholds import decide, next_wake
@@ -275,6 +276,7 @@ def unreflected(material: Material) -> Iterator[str]:
 
 def _stranded(material: Material) -> Iterator[str]:
     """Work that is due, without a live job or a reason; and an end of thread that nothing will come back to."""
+    yield from _abandoned(material)
     policy, now = material.policy, material.now
     if policy is None or now is None:
         return
@@ -289,6 +291,15 @@ def _stranded(material: Material) -> Iterator[str]:
         yield f"{thread.pending_tokens} tokens are pending, and no sweep will look"
     if thread.cut_seq < thread.head_seq and not _held(thread, policy, now):
         yield f"cut_seq is {thread.cut_seq} of {thread.head_seq}, and no open call holds it"
+
+
+def _abandoned(material: Material) -> Iterator[str]:
+    """Stale chunks whose notes nobody makes again: activation would stop before them for ever."""
+    if material.jobs is None:
+        return
+    coming = {job.rebuilds for job in material.jobs if job.state in LIVE_STATES}
+    if left := [chunk.id for chunk in material.chunks if chunk.stale and chunk.id not in coming]:
+        yield f"chunks {_some(left)} are stale, without a job"
 
 
 def _held(thread: ThreadState, policy: MemoryPolicy, now: datetime) -> bool:

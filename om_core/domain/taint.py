@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkFact:
-    """What taint looks at of a chunk: its range, what its Observer was shown, and the content words of all it says
-    (notes, hints, values, the title it gave).
+    """What taint looks at of a chunk: its range, and what its Observer was shown. What it says is read only of those
+    that were shown something tainted.
     """
 
     id: int
@@ -21,7 +22,6 @@ class ChunkFact:
     from_seq: int
     to_seq: int
     position: int | None = None
-    words: frozenset[str] = frozenset()
     shown_chunks: tuple[int, ...] = ()
     """Also of other memories: a document of the resource carries values from one to another."""
     shown_generation: int | None = None
@@ -55,11 +55,13 @@ class Taint:
 
 def covering(chunks: Sequence[ChunkFact], removed: Mapping[int, Collection[int]]) -> frozenset[int]:
     """Ids of the chunks whose range holds a removed message; `removed`: seqs by thread."""
-    return frozenset(
-        chunk.id
-        for chunk in chunks
-        if any(chunk.from_seq <= seq <= chunk.to_seq for seq in removed.get(chunk.thread_id, ()))
-    )
+    ordered = {thread_id: sorted(seqs) for thread_id, seqs in removed.items()}
+
+    def over(chunk: ChunkFact) -> bool:
+        seqs = ordered.get(chunk.thread_id, [])
+        return bisect_left(seqs, chunk.from_seq) < bisect_right(seqs, chunk.to_seq)
+
+    return frozenset(chunk.id for chunk in chunks if over(chunk))
 
 
 def spread(
@@ -68,6 +70,7 @@ def spread(
     *,
     covering: Collection[int],
     words: Collection[str],
+    said: Callable[[Collection[int]], Mapping[int, frozenset[str]]],
     own_words: Callable[[ChunkFact], Collection[str]],
 ) -> Taint:
     """Follow what was removed through notes and reflections until nothing more is found.
@@ -77,6 +80,7 @@ def spread(
         generations: of the memories, in any state.
         covering: ids of the chunks whose range holds a removed message.
         words: content words of what was removed.
+        said: content words of all that chunks say (notes, hints, values, the title they gave), by id.
         own_words: content words of the messages of a chunk that are left; asked only where it matters.
 
     A chunk is tainted when it covers a removed message, or when it was shown something tainted and repeats a word of
@@ -88,10 +92,14 @@ def spread(
         found = _fallen(chunks, generations, tainted)
         before = len(tainted)
         starts = _starts(chunks, tainted)
-        for chunk in chunks:
-            if chunk.id in tainted or chunk.id in cleared or not _was_shown(chunk, tainted, found, starts):
-                continue
-            repeated = chunk.words.intersection(words)
+        asked = [
+            chunk
+            for chunk in chunks
+            if chunk.id not in tainted and chunk.id not in cleared and _was_shown(chunk, tainted, found, starts)
+        ]
+        told = said([chunk.id for chunk in asked]) if asked else {}
+        for chunk in asked:
+            repeated = told[chunk.id].intersection(words)
             if repeated and not repeated.issubset(own_words(chunk)):
                 tainted.add(chunk.id)
             else:

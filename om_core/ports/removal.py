@@ -99,6 +99,9 @@ class Removals(Protocol):
 
     def chunks(self, memory_ids: Collection[int]) -> tuple[ChunkFact, ...]: ...
 
+    def words(self, chunk_ids: Collection[int]) -> Mapping[int, frozenset[str]]:
+        """Content words of all that chunks say: notes, hints, values, and the title they gave."""
+
     def generations(self, memory_ids: Collection[int]) -> tuple[GenerationFact, ...]: ...
 
     def erase_chunks(self, chunk_ids: Collection[int]) -> tuple[Erased, ...]:

@@ -22,12 +22,14 @@ from om_core.domain.invariants import (
     uncovered,
     violations,
 )
+from om_core.domain.job import JobKind
 from om_core.services.context import find_snapshot, raw_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from om_core.domain.chunk import Chunk
+    from om_core.domain.job import Job
     from om_core.domain.message import StoredMessage
     from om_core.domain.thread import Snapshot
     from om_core.ports import EventRow, Transaction
@@ -105,9 +107,14 @@ def _with_work(tx: Transaction, services: Services, material: Material) -> Mater
         reflections=tx.reflections.page(memory.id, cursor=None, limit=MOST_KEPT).items,
         policy=services.policies.of(memory),
         now=tx.now(),
-        jobs=tuple(JobFact(id=job.id, state=job.state, attempt=job.attempt) for job in jobs),
+        jobs=tuple(map(_job_fact, jobs)),
         events=tuple(map(_fact, events)),
     )
+
+
+def _job_fact(job: Job) -> JobFact:
+    rebuilds = job.chunk_id if job.kind is JobKind.REBUILD else None
+    return JobFact(id=job.id, state=job.state, attempt=job.attempt, rebuilds=rebuilds)
 
 
 def _fact(event: EventRow) -> EventFact:

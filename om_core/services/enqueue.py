@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.job import QUEUE_OF, JobKind
-from om_core.domain.thresholds import decide
+from om_core.domain.thresholds import REPAIR, decide
 from om_core.ports import NewJob
 from om_core.prompts.extract import EXTRACT_VERSION
 from om_core.prompts.observer import OBSERVER_VERSION
@@ -44,6 +44,23 @@ def new_jobs(services: Services, snapshot: Snapshot, policy: MemoryPolicy, actio
         )
         for action in actions
     ]
+
+
+def rebuild_job(services: Services, policy: MemoryPolicy, thread: ThreadState, chunk_id: int) -> NewJob:
+    """A row that makes the notes of a stale chunk again."""
+    return NewJob(
+        kind=JobKind.REBUILD,
+        queue=QUEUE_OF[JobKind.REBUILD],
+        target=target(JobKind.REBUILD, thread_id=thread.id, memory_id=thread.memory_id, chunk_id=chunk_id),
+        thread=thread.external_id,
+        memory_id=thread.memory_id,
+        thread_id=thread.id,
+        chunk_id=chunk_id,
+        reason=REPAIR,
+        policy=services.policies.as_json(policy),
+        prompt_version=OBSERVER_VERSION,
+        models=models_of(policy, JobKind.REBUILD),
+    )
 
 
 def models_of(policy: MemoryPolicy, kind: JobKind) -> tuple[str, ...]:

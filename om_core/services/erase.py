@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.content_words import content_words, message_words
 from om_core.domain.extraction import value_text
-from om_core.domain.job import QUEUE_OF, JobKind
+from om_core.domain.job import JobKind
 from om_core.domain.taint import covering, spread
 from om_core.domain.thresholds import REPAIR, Action
-from om_core.ports import NewJob
-from om_core.prompts.observer import OBSERVER_VERSION
-from om_core.services.enqueue import decide_again, models_of, new_jobs, target
+from om_core.services.enqueue import decide_again, new_jobs, rebuild_job
 from om_core.services.recount import restate
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from om_core.domain.message import JsonObject
     from om_core.domain.taint import ChunkFact, Taint
     from om_core.domain.thread import MemoryState
-    from om_core.ports import Transaction
+    from om_core.ports import NewJob, Transaction
     from om_core.ports.removal import Erased, Family
     from om_core.services.deps import Services
 
@@ -95,6 +93,7 @@ def erase(
         tx.removal.generations(family.memories),
         covering=covering(facts, removed),
         words=words,
+        said=tx.removal.words,
         own_words=lambda chunk: _own_words(tx, chunk),
     )
     done = _Removal(
@@ -218,19 +217,7 @@ def _rebuilds(services: Services, done: _Removal) -> Iterator[NewJob]:
             continue
         state = done.family.threads[one.thread_id]
         policy = services.policies.of(done.family.memories[state.memory_id])
-        yield NewJob(
-            kind=JobKind.REBUILD,
-            queue=QUEUE_OF[JobKind.REBUILD],
-            target=target(JobKind.REBUILD, thread_id=state.id, memory_id=state.memory_id, chunk_id=one.id),
-            thread=state.external_id,
-            memory_id=state.memory_id,
-            thread_id=state.id,
-            chunk_id=one.id,
-            reason=REPAIR,
-            policy=services.policies.as_json(policy),
-            prompt_version=OBSERVER_VERSION,
-            models=models_of(policy, JobKind.REBUILD),
-        )
+        yield rebuild_job(services, policy, state, one.id)
 
 
 def _still_wanted(done: _Removal) -> Iterator[NewJob]:

@@ -38,8 +38,12 @@ def delete_thread(services: Services, tenant: str, thread: str, resource: str | 
         state = find_snapshot(tx, thread, resource).thread
         seqs = tx.removal.live_above(state.id, 0)
         done = Removed()
-        if seqs:
+        if seqs and len(family.threads) > 1:
             done = erase(tx, services, family, {state.id: seqs}, keep_ids=False, leaving=state.id)
+        elif seqs:  # all that was made from it goes with its rows, but for what is kept of its resource
+            since = tx.removal.first_stored_at({state.id: seqs})
+            tx.removal.erase_events((), {state.resource_id}, since)
+            tx.removal.erase_documents([state], since)
         tx.removal.release_copies(state.id)
         counts = tx.deletions.thread(state)
         if len(family.threads_of(state.memory_id)) == 1:

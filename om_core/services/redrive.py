@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from om_core.domain.errors import ConflictError, NotFoundError
 from om_core.domain.job import JobKind
-from om_core.services.enqueue import decide_again
+from om_core.services.enqueue import decide_again, rebuild_job
 
 if TYPE_CHECKING:
     from om_core.domain.job import Job, JobRef
+    from om_core.domain.thread import Snapshot
     from om_core.ports import Transaction
     from om_core.services.deps import Services
 
@@ -93,5 +94,16 @@ def cancel(services: Services, tenant: str, job_id: int) -> None:
             raise ConflictError(msg)
         due: tuple[JobRef, ...] = ()
         if job.thread_id is not None:
-            due = decide_again(tx, services, tx.memories.snapshot(job.thread_id), tx.now(), ended=job.kind)
+            snapshot = tx.memories.snapshot(job.thread_id)
+            due = decide_again(tx, services, snapshot, tx.now(), ended=job.kind)
+            due += _rebuild_again(tx, services, snapshot, job)
     services.dispatcher.ring(due)
+
+
+def _rebuild_again(tx: Transaction, services: Services, snapshot: Snapshot, job: Job) -> tuple[JobRef, ...]:
+    """Notes that a removal took away stay due: nothing else decides on them."""
+    chunk = tx.chunks.get(job.chunk_id) if job.kind is JobKind.REBUILD and job.chunk_id is not None else None
+    if chunk is None or not chunk.stale:
+        return ()
+    policy = services.policies.of(snapshot.memory)
+    return tx.jobs.insert([rebuild_job(services, policy, snapshot.thread, chunk.id)])

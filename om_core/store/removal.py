@@ -56,10 +56,13 @@ UPDATE messages SET parts = NULL, metadata = NULL, fingerprint = NULL, author = 
  WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs) AND removed_at IS NULL
 """
 CHUNKS: Final = """
-SELECT c.id, c.memory_id, c.thread_id, c.from_seq, c.to_seq, c.position, c.text, c.hints, c.extracted, c.shown_chunks,
-       c.shown_generation, CASE WHEN t.title_seq = c.to_seq THEN t.title END AS title
+SELECT id, memory_id, thread_id, from_seq, to_seq, position, shown_chunks, shown_generation FROM chunks
+ WHERE tenant_id = :tenant AND memory_id = ANY (:memories) ORDER BY id
+"""
+SAID: Final = """
+SELECT c.id, c.text, c.hints, c.extracted, CASE WHEN t.title_seq = c.to_seq THEN t.title END AS title
   FROM chunks c JOIN threads t ON t.tenant_id = c.tenant_id AND t.id = c.thread_id
- WHERE c.tenant_id = :tenant AND c.memory_id = ANY (:memories) ORDER BY c.id
+ WHERE c.tenant_id = :tenant AND c.id = ANY (:ids)
 """
 ERASE_CHUNKS: Final = """
 WITH left_of AS (
@@ -170,6 +173,9 @@ class RemovalRows(KeptErasure):
     def chunks(self, memory_ids: Collection[int]) -> tuple[ChunkFact, ...]:
         return tuple(_fact(row) for row in self._rows(CHUNKS, memories=sorted(memory_ids)))
 
+    def words(self, chunk_ids: Collection[int]) -> Mapping[int, frozenset[str]]:
+        return {row["id"]: _said(row) for row in self._rows(SAID, ids=sorted(chunk_ids))}
+
     def generations(self, memory_ids: Collection[int]) -> tuple[GenerationFact, ...]:
         sql = """SELECT memory_id, generation, through_position FROM reflections
         WHERE tenant_id = :tenant AND memory_id = ANY (:memories)"""
@@ -221,8 +227,6 @@ class RemovalRows(KeptErasure):
 
 
 def _fact(row: Any) -> ChunkFact:
-    hints = hints_from(row["hints"])
-    said = (hints.current_task or "", hints.suggested_response or "", value_text(row["extracted"]), row["title"] or "")
     return ChunkFact(
         id=row["id"],
         memory_id=row["memory_id"],
@@ -230,7 +234,12 @@ def _fact(row: Any) -> ChunkFact:
         from_seq=row["from_seq"],
         to_seq=row["to_seq"],
         position=row["position"],
-        words=note_words(row["text"]) | content_words(*said),
         shown_chunks=tuple(row["shown_chunks"]),
         shown_generation=row["shown_generation"] or None,
     )
+
+
+def _said(row: Any) -> frozenset[str]:
+    hints = hints_from(row["hints"])
+    beside = (hints.current_task, hints.suggested_response, value_text(row["extracted"]), row["title"])
+    return note_words(row["text"]) | content_words(*(text for text in beside if text))

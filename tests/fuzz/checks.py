@@ -13,6 +13,8 @@ from tests.fuzz.world import QUEUES, RESOURCE, TENANT, World, message_traces
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import psycopg2.extensions
+
     from om_core.domain.invariants import Marks
     from om_core.domain.thread import ThreadState
     from om_core.ports import Transaction
@@ -83,6 +85,9 @@ def _traces(tx: Transaction, world: World, thread: ThreadState) -> Iterator[str]
         yield f"twice: {twice} are stored more than once"
     noted: Counter[str] = Counter()
     for chunk in tx.chunks.page(thread.id, state="all", cursor=None, limit=10_000).items:
+        if chunk.stale:
+            yield f"stale: the notes of chunk {chunk.id} were not made again"
+            continue
         expected = [trace for seq in range(chunk.from_seq, chunk.to_seq + 1) for trace in by_seq.get(seq, ())]
         noted.update(traces(chunk.text))
         if traces(chunk.text) != ([] if chunk.stale else expected):  # a stale one's messages are shown raw
@@ -109,6 +114,19 @@ def _reflected(tx: Transaction, thread: ThreadState) -> Iterator[str]:
         }
         if set(traces(one.text)) != expected:
             yield f"notes: generation {one.generation} misses {sorted(expected - set(traces(one.text)))}"
+
+
+def check_gone(world: World, admin: psycopg2.extensions.connection) -> None:
+    """Nothing that is stored holds a word of what was deleted for good."""
+    gone = sorted({trace for dialogue in world.dialogues.values() for trace in dialogue.gone})
+    if not gone:
+        return
+    pattern = f"({'|'.join(gone)})($|[^0-9])"
+    with admin.cursor() as cursor:
+        cursor.execute("SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'")
+        for table, column in cursor.fetchall():
+            cursor.execute(f'SELECT "{column}"::text FROM "{table}" WHERE "{column}"::text ~ %s LIMIT 1', (pattern,))
+            world.findings += [f"removed: {table}.{column} holds {found[0][:200]}" for found in cursor.fetchall()]
 
 
 def _internal(tx: Transaction) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,8 +15,6 @@ from om_core.services.audit import audit
 from om_core.services.ingest import StepRequest, append
 from om_core.services.manual import ask_for
 from om_core.services.redrive import cancel, redrive_all
-from om_core.services.remove import delete_message, rewind
-from om_core.services.restore import restore
 from om_core.services.sweep import rescue, wake
 from om_core.testing.scripted_replies import traces
 from om_core.turn import parse_messages
@@ -42,8 +39,6 @@ class Operation:
 
 
 TABLE: Final[dict[str, Operation]] = {}
-REMOVING: Final = frozenset({"delete", "go_back"})
-"""After these a client no longer expects what it was told is stored."""
 
 
 def operation(weight: int) -> Callable[[Run], Run]:
@@ -56,11 +51,13 @@ def operation(weight: int) -> Callable[[Run], Run]:
     return add
 
 
-def _dialogue(world: World, rng: Random) -> Dialogue:
+def dialogue_of(world: World, rng: Random) -> Dialogue:
+    """One of the threads."""
     return rng.choice(list(world.dialogues.values()))
 
 
-def _process(world: World, rng: Random) -> Services:
+def process_of(world: World, rng: Random) -> Services:
+    """One of the processes."""
     return rng.choice(world.processes)
 
 
@@ -81,11 +78,11 @@ def _post(world: World, rng: Random, dialogue: Dialogue, messages: list[JsonObje
         messages=parse_messages(messages, "om"),
         end_of_turn=rng.random() < 0.2,
     )
-    epoch = dialogue.epoch
-    result = append(_process(world, rng), TENANT, request)
-    if epoch == dialogue.epoch:
-        there = [message for message in request.messages if message.id not in result.deleted]
-        dialogue.stored |= {trace for message in there for trace in traces(text_of(message))}
+    before = (dialogue.removals, dialogue.taking)
+    result = append(process_of(world, rng), TENANT, request)
+    if before == (dialogue.removals, 0):  # else what was stored may have been removed since
+        kept = [message for message in request.messages if message.id not in result.deleted]
+        dialogue.stored |= {trace for message in kept for trace in traces(text_of(message))}
 
 
 def _talk(dialogue: Dialogue, rng: Random) -> list[JsonObject]:
@@ -99,7 +96,7 @@ def _talk(dialogue: Dialogue, rng: Random) -> list[JsonObject]:
 
 @operation(22)
 def say(world: World, rng: Random) -> None:
-    dialogue = _dialogue(world, rng)
+    dialogue = dialogue_of(world, rng)
     messages = _talk(dialogue, rng)
     dialogue.requests.append(messages)
     _post(world, rng, dialogue, messages)
@@ -107,7 +104,7 @@ def say(world: World, rng: Random) -> None:
 
 @operation(3)
 def say_without_ids(world: World, rng: Random) -> None:
-    dialogue = _dialogue(world, rng)
+    dialogue = dialogue_of(world, rng)
     [message, *_] = _talk(dialogue, rng)
     message.pop("id")
     _post(world, rng, dialogue, [message])
@@ -116,7 +113,7 @@ def say_without_ids(world: World, rng: Random) -> None:
 @operation(7)
 def repeat(world: World, rng: Random) -> None:
     """A client that had no answer, or doubts it, sends the same request again."""
-    dialogue = _dialogue(world, rng)
+    dialogue = dialogue_of(world, rng)
     if dialogue.requests:
         _post(world, rng, dialogue, rng.choice(dialogue.requests[-4:]))
 
@@ -124,7 +121,7 @@ def repeat(world: World, rng: Random) -> None:
 @operation(6)
 def call_tool(world: World, rng: Random) -> None:
     """An assistant's call: answered at once, later, or never."""
-    dialogue = _dialogue(world, rng)
+    dialogue = dialogue_of(world, rng)
     words = _words(dialogue, rng)
     call_id = f"call-{dialogue.number}"
     call = {"type": "tool_call", "call_id": call_id, "name": "look", "args": {"for": words}}
@@ -139,7 +136,7 @@ def call_tool(world: World, rng: Random) -> None:
 
 @operation(5)
 def answer_call(world: World, rng: Random) -> None:
-    dialogue = _dialogue(world, rng)
+    dialogue = dialogue_of(world, rng)
     if dialogue.open_calls:
         call_id = dialogue.open_calls.pop(rng.randrange(len(dialogue.open_calls)))
         messages = [_result(dialogue, rng, call_id)]
@@ -156,7 +153,7 @@ def _result(dialogue: Dialogue, rng: Random, call_id: str) -> JsonObject:
 @operation(4)
 def go_on(world: World, rng: Random) -> None:
     """A streamed message is saved again with more parts: a continuation row."""
-    dialogue = _dialogue(world, rng)
+    dialogue = dialogue_of(world, rng)
     message: dict[str, Any] = dialogue.last
     if not message or rng.random() < 0.5:
         words = _words(dialogue, rng)
@@ -171,8 +168,8 @@ def go_on(world: World, rng: Random) -> None:
 def context(world: World, rng: Random) -> None:
     read_context(
         world,
-        _process(world, rng),
-        _dialogue(world, rng),
+        process_of(world, rng),
+        dialogue_of(world, rng),
         max_tokens=rng.choice([None, None, 150, 400]),
         read_only=rng.random() < 0.1,
         wait=rng.random() < 0.3,
@@ -201,7 +198,7 @@ def expire_leases(world: World, rng: Random) -> None:
         " AND id %% 2 = %s",
         rng.randrange(2),
     )
-    services = _process(world, rng)
+    services = process_of(world, rng)
     for tenant, job_id in services.store.system.expired(limit=50):
         rescue(services, tenant, job_id)
 
@@ -210,7 +207,7 @@ def expire_leases(world: World, rng: Random) -> None:
 def take_over(world: World, rng: Random) -> None:
     """Every lease runs out, and another worker does at once what the first one may still be at."""
     world.admin("UPDATE jobs SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE state = 'running'")
-    services, runner = _process(world, rng), rng.choice(world.runners)
+    services, runner = process_of(world, rng), rng.choice(world.runners)
     for tenant, job_id in services.store.system.expired(limit=50):
         rescue(services, tenant, job_id)
     for queue in rng.sample(QUEUES, k=len(QUEUES)):
@@ -224,8 +221,8 @@ def pass_backoff(world: World, rng: Random) -> None:
 
 @operation(9)
 def activate_by_hand(world: World, rng: Random) -> None:
-    dialogue = _dialogue(world, rng)
-    activate(_process(world, rng), TENANT, _thread_id(world, dialogue), forced="manual")
+    dialogue = dialogue_of(world, rng)
+    activate(process_of(world, rng), TENANT, _thread_id(world, dialogue), forced="manual")
 
 
 def _thread_id(world: World, dialogue: Dialogue) -> int:
@@ -239,8 +236,8 @@ def _thread_id(world: World, dialogue: Dialogue) -> int:
 @operation(4)
 def sleep(world: World, rng: Random) -> None:
     """Two hours pass for a thread: calls grow old, small tails are observed; the sweep wakes it."""
-    services = _process(world, rng)
-    age(world, _thread_id(world, _dialogue(world, rng)))
+    services = process_of(world, rng)
+    age(world, _thread_id(world, dialogue_of(world, rng)))
     for tenant, thread_id in services.store.system.idle_threads(limit=50):
         wake(services, tenant, thread_id)
 
@@ -263,52 +260,12 @@ def age(world: World, thread_id: int, by: timedelta = timedelta(hours=2)) -> Non
 @operation(3)
 def ask_by_hand(world: World, rng: Random) -> None:
     kind = rng.choice([JobKind.OBSERVE, JobKind.REFLECT])
-    ask_for(_process(world, rng), TENANT, kind, _dialogue(world, rng).name, RESOURCE)
-
-
-@operation(3)
-def delete(world: World, rng: Random) -> None:
-    """A message goes, with its continuations and everything that was made from it."""
-    dialogue = _dialogue(world, rng)
-    sent = [message for request in dialogue.requests for message in request if message.get("id")]
-    if not sent:
-        return
-    message = rng.choice(sent)
-    found = set(traces(json.dumps(message)))
-    dialogue.epoch += 1
-    dialogue.stored -= found
-    removed = delete_message(_process(world, rng), TENANT, dialogue.name, message["id"], RESOURCE)
-    world.bell.ring(removed.jobs)
-    dialogue.epoch += 1
-    dialogue.stored -= found
-    dialogue.gone |= found
-
-
-@operation(2)
-def go_back(world: World, rng: Random) -> None:
-    """A client edits: everything from a place on goes, and its ids are free again."""
-    dialogue = _dialogue(world, rng)
-    with world.store.reading(TENANT) as tx:
-        thread = tx.threads.get(RESOURCE, dialogue.name)
-    if thread is None:
-        return
-    dialogue.epoch += 1
-    dialogue.stored.clear()
-    to_seq = max(0, thread.head_seq - rng.choice([1, 2, 5, 40]))
-    world.bell.ring(rewind(_process(world, rng), TENANT, dialogue.name, to_seq, RESOURCE).jobs)
-    dialogue.epoch += 1
-    dialogue.stored.clear()
-
-
-@operation(2)
-def restore_generation(world: World, rng: Random) -> None:
-    dialogue = _dialogue(world, rng)
-    restore(_process(world, rng), TENANT, dialogue.name, rng.choice([1, 1, 2, 3]), RESOURCE)
+    ask_for(process_of(world, rng), TENANT, kind, dialogue_of(world, rng).name, RESOURCE)
 
 
 @operation(2)
 def redrive(world: World, rng: Random) -> None:
-    redrive_all(_process(world, rng), TENANT)
+    redrive_all(process_of(world, rng), TENANT)
 
 
 @operation(2)
@@ -317,9 +274,9 @@ def cancel_job(world: World, rng: Random) -> None:
         page = tx.jobs.page(state=None, kind=None, thread_id=None, cursor=None, limit=20).items
     live = [job.id for job in page if job.state in LIVE_STATES]
     if live:
-        cancel(_process(world, rng), TENANT, rng.choice(live))
+        cancel(process_of(world, rng), TENANT, rng.choice(live))
 
 
 @operation(2)
 def audit_all(world: World, rng: Random) -> None:
-    audit(_process(world, rng))
+    audit(process_of(world, rng))

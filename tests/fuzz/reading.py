@@ -21,7 +21,8 @@ def read_context(
 
     A client asks for one context after the other, so a call beside another one only looks (`read_only`).
     """
-    stored, epoch = set(dialogue.stored), dialogue.epoch
+    stored = set(dialogue.stored)
+    lives = dialogue.lives
     first = not dialogue.reading
     seen = dialogue.seen
     request = ContextRequest(
@@ -39,25 +40,14 @@ def read_context(
     finally:
         dialogue.reading = dialogue.reading and not first
     world.findings += [f"context: {problem}" for problem in check_context(found)]
-    # What is said to be left out is no loss: by the cap, or until a log that lost its base is condensed again.
-    if (
-        found.trimmed is None
-        and epoch == dialogue.epoch
-        and not _omits(world, dialogue)
-        and (lost := stored - shown(found))
-    ):
+    if found.trimmed is None and (lost := stored & dialogue.stored - shown(found)):
         world.findings.append(f"context: {sorted(lost)} stored before it, neither raw nor in the log")
-    if request.read_only:
+    if request.read_only or lives != dialogue.lives:
         return
-    if seen is not None and found.prefix_changed is None and not _extends(seen.context, found) and world.one_reader:
+    known = seen if seen is not None and seen.lives == lives else None
+    if known is not None and found.prefix_changed is None and not _extends(known.context, found) and world.one_reader:
         world.findings.append("context: the stable part changed, and nothing was said")
-    dialogue.seen = Told(found)
-
-
-def _omits(world: World, dialogue: Dialogue) -> bool:
-    with world.store.reading(TENANT) as tx:
-        found = tx.memories.find(RESOURCE, dialogue.name)
-    return found is not None and found.memory.repair_position is not None
+    dialogue.seen = Told(found, lives)
 
 
 def shown(context: Context) -> set[str]:

@@ -8,8 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.invariants import Marks
+from tests.fuzz import removals  # noqa: F401 - puts its operations into the table
 from tests.fuzz.actors import Actor, Fault, FaultKind, Stage, gated
-from tests.fuzz.checks import check, settle, threads, wake_all
+from tests.fuzz.checks import check, check_gone, settle, threads, wake_all
 from tests.fuzz.operations import EXPECTED, TABLE
 from tests.fuzz.processes import THREAD, run_processes
 from tests.fuzz.world import TENANT, World
@@ -25,7 +26,9 @@ OPERATIONS: Final = 40
 AT_ONCE: Final = 4
 MOST: Final = 12
 """Operations under way at once: those that move, and those with the frozen ones."""
-TABLES: Final = "events, usage, jobs, reflections, chunks, messages, threads, memories, workers"
+TABLES: Final = (
+    "events, usage, jobs, reflections, chunks, messages, threads, memories, workers, working_memory, extractions"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def play(store: PostgresStore, admin: psycopg2.extensions.connection, plan: Plan
         with gated():
             _interleave(world, Stage(admin), plan, outcome)
         if not world.findings:
-            _drain(world)
+            _drain(world, admin)
     except Exception as error:  # whatever the drain meets is a finding of this seed
         world.findings.append(f"drain: {type(error).__name__}: {error}")
     finally:
@@ -123,7 +126,7 @@ def play_processes(store: PostgresStore, admin: psycopg2.extensions.connection, 
     try:
         store.system.heartbeat(name="fuzz", queues=["observation"], slots=1, running=0, version="")
         world.dialogues[THREAD].stored, world.findings = run_processes(url, seed)
-        _drain(world)
+        _drain(world, admin)
     except Exception as error:  # whatever the drain meets is a finding of this seed
         world.findings.append(f"drain: {type(error).__name__}: {error}")
     finally:
@@ -132,7 +135,7 @@ def play_processes(store: PostgresStore, admin: psycopg2.extensions.connection, 
     return outcome
 
 
-def _drain(world: World) -> None:
+def _drain(world: World, admin: psycopg2.extensions.connection) -> None:
     """First only what is live is done: nothing may be stranded. Then time passes, and everything else is done."""
     marks: dict[int, Marks] = {}
     settle(world)
@@ -140,8 +143,9 @@ def _drain(world: World) -> None:
     wake_all(world)
     settle(world)
     check(world, marks)
+    check_gone(world, admin)
     for thread in threads(world):
-        if thread.buffered_seq < thread.head_seq and thread.unbuffered_tokens:  # tombstones wait for nobody
+        if thread.buffered_seq < thread.head_seq:
             world.findings.append(f"stranded: {thread.head_seq - thread.buffered_seq} messages after two idle hours")
 
 
@@ -187,8 +191,8 @@ def _watch(world: World, stage: Stage, seen: dict[int, Marks]) -> None:
         seen[thread_id] = marks
         if before is None or before == marks:
             continue
-        # A removal takes reflections away, and a restore goes back to an earlier one.
-        rising = [name for name in Marks.__slots__ if name != "reflected_position"]
+        may_fall = {"reflected_position"} if world.rebased else set[str]()
+        rising = [name for name in Marks.__slots__ if name not in may_fall]
         fallen = [name for name in rising if getattr(marks, name) < getattr(before, name)]
         if fallen:
             world.findings.append(f"cursors: {fallen} fell: {before} -> {marks}")

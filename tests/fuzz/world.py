@@ -141,6 +141,8 @@ class Told:
     """The last context that one reader saw, for comparing the next with it."""
 
     context: Context
+    lives: int = 0
+    """Of the thread, when it was read."""
 
 
 @dataclass
@@ -155,10 +157,14 @@ class Dialogue:
     """For sending again, word for word."""
     open_calls: list[str] = field(default_factory=list)
     last: dict[str, Any] = field(default_factory=dict)
-    epoch: int = 0
-    """Raised when something of the thread is removed: what is answered across that may be gone."""
     gone: set[str] = field(default_factory=set)
-    """Traces of deleted messages: they may never be seen again."""
+    """Traces of messages that were deleted for good: they may stand nowhere any more."""
+    removals: int = 0
+    """Begun and ended removals: what was stored beside one is not owed."""
+    taking: int = 0
+    """Removals under way."""
+    lives: int = 0
+    """Begun and ended deletions of the whole thread: the next one of this name is another."""
     reading: bool = False
     """Whether a context call is under way."""
     seen: Told | None = None
@@ -192,6 +198,8 @@ class World:
         self.waiter = Waiter(store)
         self.dialogues = {name: Dialogue(name) for name in threads}
         self.findings: list[str] = []
+        self.rebased = False
+        """Whether a reflection's position may have fallen: something was removed or restored."""
         self.one_reader = True
         """Whether the reports of prefix changes of a thread all reach one client. Not so with a second process."""
 

@@ -312,3 +312,15 @@ def test_a_job_of_every_kind_is_cancelled_with_its_fence(memory: Memory) -> None
             job = tx.jobs.get(job_id)
             assert job is not None
             assert (job.state.value == "cancelled") == (job.attempt == attempt + 1) == (job.kind is JobKind.OBSERVE)
+
+
+def test_a_repair_that_somebody_cancels_is_due_again_as_long_as_it_is_needed(memory: Memory) -> None:
+    noted(memory)
+    memory.delete_message("t", "m0", resource="r")
+    [job] = jobs(memory, "rebuild")
+    memory.cancel_job(job["id"])
+    [again] = jobs(memory, "rebuild")
+    assert again["id"] != job["id"]
+    holds(memory)
+    work_off(memory.services)
+    assert not [one for one in chunks(memory) if one["stale"]]

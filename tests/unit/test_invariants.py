@@ -195,3 +195,14 @@ def test_a_tail_that_no_time_would_change_needs_no_sweep():
     thread = {"buffered_seq": 10, "unbuffered_tokens": 0, "idle_due_at": None, "last_activity_at": NOW}
 
     assert rules(working(buffered, **thread)) == set()
+
+
+def test_stale_notes_that_nobody_makes_again_are_stranded():
+    made = sound()
+    stale = tuple(replace(one, stale=one.state is ChunkState.BUFFERED) for one in made.chunks)
+    coming = JobFact(id=9, state=JobState.AVAILABLE, attempt=0, rebuilds=3)
+
+    assert "stranded" in rules(replace(made, chunks=stale, jobs=()))
+    assert "stranded" in rules(replace(made, chunks=stale, jobs=(replace(coming, state=JobState.CANCELLED),)))
+    assert "stranded" in rules(replace(made, chunks=stale, jobs=(replace(coming, rebuilds=2),)))
+    assert "stranded" not in rules(replace(made, chunks=stale, jobs=(coming,)))

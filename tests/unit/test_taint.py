@@ -18,7 +18,7 @@ SECRET = frozenset({"zebra"})
 
 def chunk(
     number: int,
-    *words: str,
+    *,
     shown: tuple[int, ...] = (),
     generation: int | None = None,
     thread: int | None = None,
@@ -33,7 +33,6 @@ def chunk(
         from_seq=number,
         to_seq=number,
         position=None if buffered else number,
-        words=frozenset(words),
         shown_chunks=shown,
         shown_generation=generation,
     )

@@ -1,0 +1,95 @@
+"""Operations that take away: a message, the end of a thread, a thread; and an older generation as base again.
+
+What a removal is about to take is no longer owed from the moment it begins: nobody knows whether a process that dies in
+it has committed. What is stored while one is under way is not owed either.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from om_core.domain.errors import NotFoundError
+from om_core.services.forget import delete_thread as delete
+from om_core.services.remove import delete_message as forget
+from om_core.services.remove import rewind as go_back
+from om_core.services.restore import restore
+from tests.fuzz.operations import dialogue_of, operation, process_of
+from tests.fuzz.world import RESOURCE, TENANT, message_traces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from random import Random
+
+    from om_core.domain.message import StoredMessage
+    from tests.fuzz.world import Dialogue, World
+
+
+def _rows(world: World, dialogue: Dialogue) -> list[StoredMessage]:
+    with world.store.reading(TENANT) as tx:
+        found = tx.threads.get(RESOURCE, dialogue.name)
+        if found is None:
+            raise NotFoundError(dialogue.name)
+        return [row for row in tx.messages.between(found.id, 0, None, limit=10_000) if not row.removed]
+
+
+@contextmanager
+def _taking(dialogue: Dialogue, rows: Iterable[StoredMessage]) -> Iterator[set[str]]:
+    """While something is removed; what it takes, by its traces."""
+    taken = set(message_traces(rows))
+    dialogue.taking += 1
+    dialogue.removals += 1
+    dialogue.stored -= taken
+    try:
+        yield taken
+    finally:
+        dialogue.taking -= 1
+        dialogue.removals += 1
+
+
+@operation(3)
+def delete_message(world: World, rng: Random) -> None:
+    dialogue = dialogue_of(world, rng)
+    rows = _rows(world, dialogue)
+    named = [row for row in rows if row.message.id is not None]
+    if not named:
+        return
+    first = rng.choice(named)
+    world.rebased = True
+    with _taking(dialogue, [row for row in rows if first.seq in {row.seq, row.continues}]) as taken:
+        forget(process_of(world, rng), TENANT, dialogue.name, str(first.message.id), RESOURCE)
+    dialogue.gone |= taken
+
+
+@operation(3)
+def rewind(world: World, rng: Random) -> None:
+    dialogue = dialogue_of(world, rng)
+    rows = _rows(world, dialogue)
+    if not rows:
+        return
+    to_seq = max(0, rows[-1].seq - rng.choice([1, 1, 2, 5, 20]))
+    world.rebased = True
+    with _taking(dialogue, [row for row in rows if row.seq > to_seq]):
+        go_back(process_of(world, rng), TENANT, dialogue.name, to_seq, RESOURCE)
+
+
+@operation(1)
+def delete_thread(world: World, rng: Random) -> None:
+    dialogue = dialogue_of(world, rng)
+    rows = _rows(world, dialogue)
+    world.rebased = True
+    dialogue.lives += 1
+    with _taking(dialogue, rows):
+        delete(process_of(world, rng), TENANT, dialogue.name, RESOURCE)
+    dialogue.lives += 1
+
+
+@operation(2)
+def restore_generation(world: World, rng: Random) -> None:
+    dialogue = dialogue_of(world, rng)
+    with world.store.reading(TENANT) as tx:
+        found = tx.threads.get(RESOURCE, dialogue.name)
+        page = () if found is None else tx.reflections.page(found.memory_id, cursor=None, limit=20).items
+    if page:
+        world.rebased = True
+        restore(process_of(world, rng), TENANT, dialogue.name, rng.choice(page).generation, RESOURCE)
