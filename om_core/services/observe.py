@@ -6,7 +6,7 @@ Three steps, of which only the first and the last hold a transaction: choose the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from om_core.domain.chunk import ChunkKind, Hints
 from om_core.domain.cuts import Cut
@@ -45,6 +45,17 @@ if TYPE_CHECKING:
 
 BY_SIZE = frozenset({"buffer", "threshold"})
 """Reasons of jobs that are due because much is pending."""
+NOTHING_LEFT: Final[JsonObject] = {
+    "notes": "",
+    "current_task": None,
+    "suggested_response": None,
+    "thread_title": None,
+    "model": "",
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "cost_usd": 0.0,
+}
+"""For a range of which a removal has left nothing: no model is asked."""
 SYSTEM_TOKENS = 3_000
 """Room kept for the Observer's instructions."""
 
@@ -80,7 +91,7 @@ def run_observe(services: Services, tenant: str, job: Job, cancelled: Event) -> 
     chosen = _choose(services, tenant, job)
     if not isinstance(chosen, Range):
         return _nothing_to_do(services, tenant, job, seen=chosen)
-    replies = ask(services, tenant, job, chosen, cancelled)
+    replies = ask(services, tenant, job, chosen, cancelled) if chosen.material.messages else [NOTHING_LEFT]
     return _store(services, tenant, job, chosen, replies)
 
 

@@ -246,7 +246,8 @@ def age(world: World, thread_id: int, by: timedelta = timedelta(hours=2)) -> Non
     """Move what a thread remembers of time into the past."""
     with world.store.transaction(TENANT) as tx:
         thread = tx.threads.lock_by_id(thread_id)
-        assert thread is not None
+        if thread is None:  # deleted meanwhile
+            raise NotFoundError(str(thread_id))
         changes: dict[str, Any] = {
             "open_calls": tuple(replace(call, at=call.at - by) for call in thread.open_calls),
         }

@@ -34,52 +34,54 @@ def _rows(world: World, dialogue: Dialogue) -> list[StoredMessage]:
 
 
 @contextmanager
-def _taking(dialogue: Dialogue, rows: Iterable[StoredMessage]) -> Iterator[set[str]]:
-    """While something is removed; what it takes, by its traces."""
-    taken = set(message_traces(rows))
+def _taking(world: World, dialogue: Dialogue) -> Iterator[list[StoredMessage]]:
+    """While something is removed; the rows that there are."""
     dialogue.taking += 1
     dialogue.removals += 1
-    dialogue.stored -= taken
+    world.rebased = True
     try:
-        yield taken
+        yield _rows(world, dialogue)
     finally:
         dialogue.taking -= 1
         dialogue.removals += 1
 
 
+def _no_longer_owed(dialogue: Dialogue, rows: Iterable[StoredMessage]) -> set[str]:
+    taken = set(message_traces(rows))
+    dialogue.stored -= taken
+    return taken
+
+
 @operation(3)
 def delete_message(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
-    rows = _rows(world, dialogue)
-    named = [row for row in rows if row.message.id is not None]
-    if not named:
-        return
-    first = rng.choice(named)
-    world.rebased = True
-    with _taking(dialogue, [row for row in rows if first.seq in {row.seq, row.continues}]) as taken:
+    with _taking(world, dialogue) as rows:
+        named = [row for row in rows if row.message.id is not None]
+        if not named:
+            return
+        first = rng.choice(named)
+        taken = _no_longer_owed(dialogue, [row for row in rows if first.seq in {row.seq, row.continues}])
         forget(process_of(world, rng), TENANT, dialogue.name, str(first.message.id), RESOURCE)
-    dialogue.gone |= taken
+        dialogue.gone |= taken
 
 
 @operation(3)
 def rewind(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
-    rows = _rows(world, dialogue)
-    if not rows:
-        return
-    to_seq = max(0, rows[-1].seq - rng.choice([1, 1, 2, 5, 20]))
-    world.rebased = True
-    with _taking(dialogue, [row for row in rows if row.seq > to_seq]):
+    with _taking(world, dialogue) as rows:
+        if not rows:
+            return
+        to_seq = max(0, rows[-1].seq - rng.choice([1, 1, 2, 5, 20]))
+        _no_longer_owed(dialogue, [row for row in rows if row.seq > to_seq])
         go_back(process_of(world, rng), TENANT, dialogue.name, to_seq, RESOURCE)
 
 
 @operation(1)
 def delete_thread(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
-    rows = _rows(world, dialogue)
-    world.rebased = True
     dialogue.lives += 1
-    with _taking(dialogue, rows):
+    with _taking(world, dialogue) as rows:
+        _no_longer_owed(dialogue, rows)
         delete(process_of(world, rng), TENANT, dialogue.name, RESOURCE)
     dialogue.lives += 1
 

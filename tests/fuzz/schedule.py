@@ -145,8 +145,8 @@ def _drain(world: World, admin: psycopg2.extensions.connection) -> None:
     check(world, marks)
     check_gone(world, admin)
     for thread in threads(world):
-        if thread.buffered_seq < thread.head_seq:
-            world.findings.append(f"stranded: {thread.head_seq - thread.buffered_seq} messages after two idle hours")
+        if thread.unbuffered_tokens:  # tombstones alone wait for the next message
+            world.findings.append(f"stranded: {thread.unbuffered_tokens} tokens after two idle hours")
 
 
 def _interleave(world: World, stage: Stage, plan: Plan, outcome: Outcome) -> None:

@@ -23,27 +23,31 @@ if TYPE_CHECKING:
 __all__ = ["memory", "model"]
 
 
-@pytest.mark.parametrize("phase", ["observe", "reflect"])
+@pytest.mark.parametrize("phase", ["observe", "reflect", "rebuild"])
 @pytest.mark.parametrize("how", ["delete_message", "rewind", "delete_thread", "delete_resource"])
 def test_a_worker_that_holds_the_data_writes_nothing(
     memory: Memory, model: Repeating, database_url: str, how: str, phase: str
 ) -> None:
     memory.append("t", [{"id": "secret", "role": "user", "content": SECRET}], resource="r")
     fill(memory, 0, 12)
-    if phase == "reflect":
+    if phase != "observe":
         settle(memory)
+    if phase == "reflect":
         memory.reflect("t", resource="r")
+    elif phase == "rebuild":
+        memory.delete_message("t", "m0", resource="r")  # of the same chunk: its notes are being made again
     asked, go_on = threading.Event(), threading.Event()
 
     def hold(request: ModelRequest) -> None:
-        if request.phase == phase:
+        if request.phase == ("reflect" if phase == "reflect" else "observe"):
             asked.set()
             assert go_on.wait(30)
 
     model.before = hold
     runner = JobRunner(memory.services)
     queues = ("reflection",) if phase == "reflect" else ("observation", "buffering")
-    worker = threading.Thread(target=lambda: [runner.run(queue) for queue in queues])
+    outcomes: list[str | None] = []
+    worker = threading.Thread(target=lambda: outcomes.extend(runner.run(queue) for queue in queues))
     worker.start()
     assert asked.wait(30)
     remove: dict[str, Callable[[], Any]] = {
@@ -58,6 +62,7 @@ def test_a_worker_that_holds_the_data_writes_nothing(
     worker.join(30)
     runner.close()
 
+    assert "lost" in outcomes
     assert places_of(MARKER, database_url) == []
     if how in {"delete_message", "rewind"}:
         settle(memory)

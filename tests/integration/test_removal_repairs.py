@@ -324,3 +324,15 @@ def test_a_repair_that_somebody_cancels_is_due_again_as_long_as_it_is_needed(mem
     holds(memory)
     work_off(memory.services)
     assert not [one for one in chunks(memory) if one["stale"]]
+
+
+def test_a_range_of_which_nothing_is_left_is_covered_without_asking_a_model(memory: Memory, model: Repeating) -> None:
+    memory.append("t", [{"id": "a", "role": "user", "content": "hello"}], resource="r")
+    memory.rewind("t", 0, resource="r")
+    asked: list[Any] = []
+    model.before = asked.append
+    assert memory.observe("t", resource="r")["job"] is not None
+    assert work_off(memory.services) == ["ok"]
+    assert asked == []
+    assert [(one["kind"], one["from_seq"], one["to_seq"]) for one in chunks(memory)] == [("empty", 1, 1)]
+    holds(memory)
