@@ -49,6 +49,14 @@ class Erased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """A job that was cancelled: the row that would make it again, and the model calls that were saved with it."""
+
+    job: NewJob
+    saved: tuple[JsonObject, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """What a thread's row says of its live rows, counted anew."""
 
@@ -124,7 +132,7 @@ class Removals(Protocol):
     def recount(self, thread: ThreadState, seqs: Collection[int]) -> Counted:
         """Counters from the live rows; `seqs`: rows whose life is asked about."""
 
-    def cancel_jobs(self, memory_ids: Collection[int], kind: JobKind | None = None) -> tuple[NewJob, ...]:
+    def cancel_jobs(self, memory_ids: Collection[int], kind: JobKind | None = None) -> tuple[Cancelled, ...]:
         """Cancel every live job of memories and their threads, in order of id: a worker that holds one writes nothing.
         What was cancelled, to be made again where it is still wanted.
         """

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.content_words import content_words, message_words
 from om_core.domain.extraction import value_text
-from om_core.domain.job import JobKind
+from om_core.domain.job import JobKind, JobState
 from om_core.domain.taint import covering, spread
 from om_core.domain.thresholds import REPAIR, Action
 from om_core.services.enqueue import decide_again, new_jobs, rebuild_job
+from om_core.services.observe import finished_with
 from om_core.services.recount import restate
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from om_core.domain.taint import ChunkFact, Taint
     from om_core.domain.thread import MemoryState
     from om_core.ports import NewJob, Transaction
-    from om_core.ports.removal import Erased, Family
+    from om_core.ports.removal import Cancelled, Erased, Family
     from om_core.services.deps import Services
 
     Rows = Mapping[int, Sequence[int]]
@@ -56,7 +57,7 @@ class _Removal:
     words: frozenset[str]
     taint: Taint
     erased: tuple[Erased, ...]
-    cancelled: tuple[NewJob, ...]
+    cancelled: tuple[Cancelled, ...]
     leaving: int | None
     fallen: set[int] = field(default_factory=set)
     """Memories that lost their base."""
@@ -86,7 +87,7 @@ def erase(
     since = {resource: tx.removal.first_stored_at(part) for resource, part in _by_resource(family, removed)}
     for thread_id, seqs in sorted(removed.items()):
         tx.removal.empty_messages(thread_id, seqs, keep_ids=keep_ids)
-    cancelled = tx.removal.cancel_jobs(family.memories)
+    cancelled = cancel_all(tx, family)
     facts = tx.removal.chunks(family.memories)
     taint = spread(
         facts,
@@ -124,6 +125,22 @@ def erase(
         reflections=len(taint.generations),
         jobs=jobs,
     )
+
+
+def cancel_all(tx: Transaction, family: Family) -> tuple[Cancelled, ...]:
+    """Cancel every live job of a family, and book what calls have cost whose answers are dropped with it.
+
+    Of one resource only, where clones of others are reached: sums are booked for the resource, then for the tenant, and
+    with a second resource two who book could wait for each other.
+    """
+    cancelled = tx.removal.cancel_jobs(family.memories)
+    first = min(state.resource_id for state in family.threads.values())
+    for one in cancelled:
+        state = family.threads.get(one.job.thread_id or 0)
+        if one.saved and state is not None and state.resource_id == first:
+            spent = replace(finished_with(list(one.saved), outcome="cancelled"), state=JobState.CANCELLED)
+            tx.book_usage(state, one.job.kind.value, str(one.saved[-1]["model"]), spent)
+    return cancelled
 
 
 def _by_resource(family: Family, removed: Rows) -> Iterator[tuple[str, dict[int, Sequence[int]]]]:
@@ -222,7 +239,7 @@ def _rebuilds(services: Services, done: _Removal) -> Iterator[NewJob]:
 
 def _still_wanted(done: _Removal) -> Iterator[NewJob]:
     """Cancelled work on chunks and generations that are left: nobody would decide on it again."""
-    for job in done.cancelled:
+    for job in (one.job for one in done.cancelled):
         if job.kind not in {JobKind.REBUILD, JobKind.EXTRACT} or job.thread_id == done.leaving:
             continue
         erased = (job.memory_id, job.input.get("generation")) in done.taint.generations

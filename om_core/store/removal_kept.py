@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from om_core.domain.job import Queue
 from om_core.ports import NewJob
+from om_core.ports.removal import Cancelled
 from om_core.store.rows import KNOWN
 from om_core.store.tables import LIVE
 
@@ -27,15 +28,19 @@ KEPT_FIELDS: Final = (
     "generationCount", "triggeredBy", "lastActivityAt", "ttlExpiredMs", "previousModel", "currentModel", "config",
 )  # fmt: skip
 """Fields of event payloads that hold no words of a conversation."""
+_SUM: Final = "(SELECT coalesce(sum((p.value->>'{}')::numeric), 0) FROM json_array_elements(live.saved) p)"
 CANCEL: Final = f"""
 UPDATE jobs j SET state = 'cancelled', attempt = attempt + 1, lease_owner = NULL, lease_expires_at = NULL,
+                  input_tokens = input_tokens + {_SUM.format("input_tokens")},
+                  output_tokens = output_tokens + {_SUM.format("output_tokens")},
+                  cost_usd = cost_usd + {_SUM.format("cost_usd")},
                   partial = '[]', finished_at = clock_timestamp()
-  FROM (SELECT tenant_id, id FROM jobs
+  FROM (SELECT tenant_id, id, partial AS saved FROM jobs
          WHERE tenant_id = :tenant AND memory_id = ANY (:memories) AND {LIVE} AND (:kind IS NULL OR kind = :kind)
          ORDER BY id FOR NO KEY UPDATE) live
  WHERE j.tenant_id = live.tenant_id AND j.id = live.id
 RETURNING j.kind, j.queue, j.target, j.thread, j.memory_id, j.thread_id, j.chunk_id, j.reason, j.policy,
-          j.prompt_version, j.traceparent, j.models, j.input
+          j.prompt_version, j.traceparent, j.models, j.input, live.saved
 """
 ERASE_JOBS: Final = """
 UPDATE jobs SET partial = '[]', input = (input::jsonb - 'guidance')::json,
@@ -94,9 +99,9 @@ class RemovalSql:
 class KeptErasure(RemovalSql):
     """A part of `ports.removal.Removals`."""
 
-    def cancel_jobs(self, memory_ids: Collection[int], kind: JobKind | None = None) -> tuple[NewJob, ...]:
+    def cancel_jobs(self, memory_ids: Collection[int], kind: JobKind | None = None) -> tuple[Cancelled, ...]:
         found = self._rows(CANCEL, memories=sorted(memory_ids), kind=None if kind is None else kind.value)
-        return tuple(_again(row) for row in found if row["kind"] in KNOWN)
+        return tuple(_cancelled(row) for row in found if row["kind"] in KNOWN)
 
     def erase_jobs(self, memory_ids: Collection[int], since: datetime) -> None:
         self._run(ERASE_JOBS, memories=sorted(memory_ids), since=since)
@@ -122,7 +127,8 @@ class KeptErasure(RemovalSql):
             self._run(REWRITE_DOCUMENT, newest=row["newest"], **place)
 
 
-def _again(row: dict[str, Any]) -> NewJob:
+def _cancelled(row: dict[str, Any]) -> Cancelled:
+    saved = tuple(row.pop("saved") or ())
     given = {**row, "kind": KNOWN[row["kind"]], "queue": Queue(row["queue"]), "models": tuple(row["models"])}
     kept = {name: value for name, value in (row["input"] or {}).items() if name == "generation"}
-    return NewJob(**{**given, "input": kept})
+    return Cancelled(job=NewJob(**{**given, "input": kept}), saved=saved)
