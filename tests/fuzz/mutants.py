@@ -19,6 +19,7 @@ import psycopg2.extensions
 import sqlalchemy as sa
 
 from om_core.store import jobs as job_store
+from om_core.store.removal import RemovalRows
 from om_core.store.tables import jobs
 
 Guard = Callable[[psycopg2.extensions.connection], Any]
@@ -132,7 +133,7 @@ def without_version(_: psycopg2.extensions.connection) -> Iterator[None]:
 @contextmanager
 def without_base(_: psycopg2.extensions.connection) -> Iterator[None]:
     """A reflection is stored and takes effect whatever it was based on."""
-    stored = "memory.generation != base.generation or memory.buffered_generation is not None"
+    stored = "rebased or tx.chunks.any_stale(memory.id, base.reflected_position, source.through)"
     used = "reflection is None or reflection.base_generation != memory.generation"
     with edited(
         [
@@ -151,6 +152,30 @@ def without_shown_position(_: psycopg2.extensions.connection) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_cancelling(_: psycopg2.extensions.connection) -> Iterator[None]:
+    """A removal lets workers finish what they hold."""
+    kept = RemovalRows.cancel_jobs
+    RemovalRows.cancel_jobs = lambda *_: ()  # type: ignore[method-assign]  # this mutant
+    try:
+        yield
+    finally:
+        RemovalRows.cancel_jobs = kept  # type: ignore[method-assign]  # this mutant
+
+
+@contextmanager
+def without_stale(_: psycopg2.extensions.connection) -> Iterator[None]:
+    """A reflection reads past notes that are gone, and is stored over them."""
+    checked = " or tx.chunks.any_stale(memory.id, base.reflected_position, source.through)"
+    with edited(
+        [
+            Edit("om_core.services.reflect:_choose", "if chunk.stale", "if False"),
+            Edit("om_core.services.reflect:_store", checked, ""),
+        ]
+    ):
+        yield
+
+
 MUTANTS: Final[Mapping[str, tuple[Guard, ...]]] = {
     "fence": (without_fence,),
     "cursor": (without_fence, without_cursor),
@@ -158,6 +183,8 @@ MUTANTS: Final[Mapping[str, tuple[Guard, ...]]] = {
     "version": (without_version,),
     "base_generation": (without_fence, without_base),
     "shown_position": (without_shown_position,),
+    "removal": (without_cancelling,),
+    "stale": (without_stale,),
 }
 """Name of the guard: it, and what has to go with it, because it would hide its absence."""
 SHARED: Final = frozenset({"shown_position"})

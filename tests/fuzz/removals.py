@@ -55,6 +55,7 @@ def _no_longer_owed(dialogue: Dialogue, rows: Iterable[StoredMessage]) -> set[st
 @operation(3)
 def delete_message(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
+    lives = dialogue.lives
     with _taking(world, dialogue) as rows:
         named = [row for row in rows if row.message.id is not None]
         if not named:
@@ -62,7 +63,8 @@ def delete_message(world: World, rng: Random) -> None:
         first = rng.choice(named)
         taken = _no_longer_owed(dialogue, [row for row in rows if first.seq in {row.seq, row.continues}])
         forget(process_of(world, rng), TENANT, dialogue.name, str(first.message.id), RESOURCE)
-        dialogue.gone |= taken
+        if lives == dialogue.lives:
+            dialogue.gone |= taken
 
 
 @operation(3)
@@ -80,6 +82,7 @@ def rewind(world: World, rng: Random) -> None:
 def delete_thread(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
     dialogue.lives += 1
+    dialogue.gone.clear()  # under the same name another thread may hold the same words again
     with _taking(world, dialogue) as rows:
         _no_longer_owed(dialogue, rows)
         delete(process_of(world, rng), TENANT, dialogue.name, RESOURCE)
