@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from math import ceil
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from om_core.formats.attachments import data_bytes, image_size, inline_data
 
 if TYPE_CHECKING:
-    from om_core.domain.message import File, Image
+    from om_core.domain.message import File, Image, JsonObject
 
 Provider: TypeAlias = Literal["openai", "google", "anthropic"]
 
@@ -26,6 +26,9 @@ _OPENAI_TILES: Final = (
 _GEMINI_3: Final = {"low": 280, "medium": 560, "high": 1120, "ultra_high": 2240}
 _MEDIA_BYTES_PER_TOKEN: Final = 2000
 """Sound and film cost by duration: at usual bit rates this is near the providers' tokens per second."""
+_MOST_PIXELS: Final = 65_535
+"""Of one side: what the usual formats can hold. More is a mistake or a lie, and must not make an immense count."""
+_DETAIL_KEYS: Final = ("imageDetail", "image_detail", "detail", "mediaResolution", "media_resolution")
 
 
 def provider_of(model: str | None) -> Provider:
@@ -39,22 +42,27 @@ def provider_of(model: str | None) -> Provider:
 
 
 def image_tokens(image: Image, model: str | None) -> int:
-    """Tokens of an image for a model (by size where it is given or can be read from the data)."""
+    """Tokens of an image for a model: what the caller counted, else by size where it is given or told by the data."""
+    counted = _counted(image.token_estimate)
+    if counted is not None:
+        return counted
     size = _pixels(image)
     data = _data_of(image)
     weight = None if data is None else data_bytes(data)
     provider = provider_of(model)
-    if provider == "google":
-        return _google(size, image.detail, (model or "").lower())
     if provider == "anthropic":
         return _anthropic(size, weight)
-    return _openai(size, weight, image.detail, (model or "").lower().rpartition("/")[2])
+    detail = _detail_of(image, provider)
+    if provider == "google":
+        return _google(size, detail, (model or "").lower())
+    return _openai(size, weight, detail, (model or "").lower().rpartition("/")[2])
 
 
 def file_tokens(file: File, model: str | None) -> int | None:
     """Tokens of a document for a model; None where only a reference is known, which costs its words."""
-    if file.token_estimate is not None:
-        return max(0, file.token_estimate)
+    counted = _counted(file.token_estimate)
+    if counted is not None:
+        return counted
     data = _data_of(file)
     if data is None:
         return None
@@ -74,6 +82,23 @@ def file_words(file: File) -> str:
     return json.dumps({"type": "file", "url": url, "mime_type": file.mime_type, "filename": file.filename})
 
 
+def _counted(estimate: float | None) -> int | None:
+    """The caller's own count; None where it is none: negative, not finite, no number."""
+    if estimate is None or isinstance(estimate, bool) or not isinstance(estimate, int | float):
+        return None
+    return int(estimate) if isfinite(estimate) and estimate >= 0 else None
+
+
+def _detail_of(image: Image, provider: Provider) -> str | None:
+    """`low`, `high` and so on: of the part, else of what its provider's options say (`MEDIA_RESOLUTION_LOW`)."""
+    options: JsonObject = image.provider_metadata or {}
+    inner = options.get(provider)
+    own = inner if isinstance(inner, dict) else {}
+    said = (image.detail, *(own.get(key) for key in _DETAIL_KEYS))
+    found = next((value for value in said if isinstance(value, str) and value), None)
+    return found and found.lower().removeprefix("media_resolution_")
+
+
 def _data_of(part: Image | File) -> str | None:
     found = inline_data(part)
     return part.data if found is None else found[1]
@@ -81,9 +106,14 @@ def _data_of(part: Image | File) -> str | None:
 
 def _pixels(image: Image) -> tuple[int, int] | None:
     if image.width is not None and image.height is not None:
-        return max(1, image.width), max(1, image.height)
+        return _side(image.width), _side(image.height)
     data = _data_of(image)
-    return None if data is None else image_size(data)
+    found = None if data is None else image_size(data)
+    return None if found is None else (_side(found[0]), _side(found[1]))
+
+
+def _side(pixels: int) -> int:
+    return min(max(1, pixels), _MOST_PIXELS)
 
 
 def _by_weight(weight: int, steps: tuple[int, int, int, int]) -> int:

@@ -53,17 +53,18 @@ class TiktokenCounter:
         return sum(len(encode(piece)) for piece in pieces(text))
 
     def count_message(self, message: Message, *, model: str | None = None) -> int:
-        """What a message costs the actor's model: 4, and its text, calls, results, images and files.
+        """What a message costs the actor's model: 4, the author's name, and its text, calls, results, images and files.
 
         Reasoning and data parts cost nothing; base64 is never counted as text, wherever it stands.
         """
-        return MESSAGE_OVERHEAD + sum(self.count_part(part, model=model) for part in message.parts)
+        named = self.count_text(message.author) + 1 if message.author else 0
+        return MESSAGE_OVERHEAD + named + sum(self.count_part(part, model=model) for part in message.parts)
 
     def count_part(self, part: Part, *, model: str | None = None) -> int:
         """What one part costs; a part that cannot be read costs a quarter of its bytes."""
         try:
             return self._count_part(part, model)
-        except (TypeError, ValueError, AttributeError, RecursionError):
+        except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
             return max(1, len(repr(part).encode("utf-8", "replace")) // 4)
 
     def truncate(self, text: str, max_tokens: int) -> str:

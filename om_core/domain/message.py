@@ -86,7 +86,7 @@ class Reasoning(PartBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image(PartBase):
-    """A picture by URL or as base64 `data`; sizes in pixels."""
+    """A picture by URL or as base64 `data`; sizes in pixels; `token_estimate` is the caller's own count and wins."""
 
     type: ClassVar[str] = "image"
     url: str | None = None
@@ -95,6 +95,7 @@ class Image(PartBase):
     width: int | None = None
     height: int | None = None
     detail: str | None = None
+    token_estimate: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

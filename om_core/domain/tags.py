@@ -22,7 +22,7 @@ PLACEHOLDER: Final = (
 _NAMES: Final = (
     "log", "reflection", "gap", "start", "time-gap", "late-result", "quoted-call", "current-task",
     "suggested-response", "working-memory", "extracted", "other-notes", "other-threads",
-    "date",
+    "date", "speaker",
 )  # fmt: skip
 UNSEEN: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -39,7 +39,8 @@ _OPENER: Final = re.compile(
     re.IGNORECASE,
 )
 _TAG: Final = f"om-(?:{'|'.join(_NAMES)})"
-_ONLY_BLOCKS: Final = re.compile(rf"(?:<{_TAG}(?: [^<>]*)?>\n(?:(?!</?om-).)*\n</{_TAG}>\s*)+", re.DOTALL)
+BLOCKS: Final = re.compile(rf"(?:<{_TAG}(?: [^<>]*)?>\n(?:(?!</?om-).)*\n</{_TAG}>\s*)+", re.DOTALL)
+"""One of our blocks after the other."""
 
 
 def escape(text: str) -> str:
@@ -70,7 +71,7 @@ def is_injected(message: Message) -> bool:
         return True
     if message.role is Role.USER:
         return bool(message.parts) and all(
-            isinstance(part, Text) and _ONLY_BLOCKS.fullmatch(part.text.strip()) for part in message.parts
+            isinstance(part, Text) and BLOCKS.fullmatch(part.text.strip()) for part in message.parts
         )
     return bool(message.parts) and all(
         isinstance(part, ToolResult) and part.result == PLACEHOLDER for part in message.parts

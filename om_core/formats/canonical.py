@@ -178,7 +178,11 @@ def _image(raw: JsonObject, path: str, common: dict[str, Any]) -> Part:
     _check_source(raw, path)
     texts = {name: _optional(raw, name, path, fields.check_text) for name in ("url", "data", "mime_type", "detail")}
     return Image(
-        width=_optional(raw, "width", path, _pixels), height=_optional(raw, "height", path, _pixels), **texts, **common
+        width=_optional(raw, "width", path, _pixels),
+        height=_optional(raw, "height", path, _pixels),
+        token_estimate=_optional(raw, "token_estimate", path, _tokens),
+        **texts,
+        **common,
     )
 
 
@@ -216,7 +220,7 @@ _DUMPED: Final[dict[str, tuple[str, ...]]] = {
     "tool_call": ("call_id", "name", "args"),
     "tool_result": ("call_id", "name", "result", "model_result", "status"),
     "reasoning": ("text", "provider"),
-    "image": ("url", "data", "mime_type", "width", "height", "detail"),
+    "image": ("url", "data", "mime_type", "width", "height", "detail", "token_estimate"),
     "file": ("url", "data", "mime_type", "filename", "token_estimate"),
     "data": (),
 }

@@ -55,7 +55,9 @@ _ROLES: Final = {
     "function": Role.TOOL,
 }
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning")
-_NAME: Final = re.compile(r"[^\s<|\\/>]{1,64}")
+_NAME_LENGTH: Final = 64
+_UNFIT: Final = re.compile(r"[\s<|\\/>\x00-\x1f\x7f]+")
+"""What a name must not hold."""
 
 
 def parse_openai(messages: Sequence[Json], path: str = "messages") -> list[Message]:
@@ -94,6 +96,8 @@ def _read(raw: JsonObject, path: str) -> tuple[Message, JsonObject]:
     else:
         parts = [*_read_reasoning(raw), *_read_content(raw, path, hints), *_read_calls(raw, path)]
     author = raw.get("name") if role is not Role.TOOL and isinstance(raw.get("name"), str) else None
+    if author and author != _fit(author):
+        hints["name"] = "as given"
     return Message(role=role, parts=tuple(parts), author=author, **identity_of(raw)), hints
 
 
@@ -176,7 +180,7 @@ def _dump_segment(message: Message, hints: JsonObject) -> list[JsonObject]:
     role = "user" if message.role is not Role.SYSTEM else hints.get("role", "system")
     body = _content(rest, hints, attachments=role == "user")
     if (body.get("content") or "content" in hints) and not (results and not rest):
-        return [*results, {"role": role, **body, **_name(message)}]
+        return [*results, {"role": role, **body, **_name(message, hints)}]
     return results
 
 
@@ -201,7 +205,7 @@ def _dump_assistant(message: Message, hints: JsonObject) -> list[JsonObject]:
     body = _content(content, hints, attachments=False)
     if not (body.get("content") or fielded or hints):
         return []
-    return [{"role": "assistant", **body, **fielded, **_name(message)}]
+    return [{"role": "assistant", **body, **fielded, **_name(message, hints)}]
 
 
 def _content(parts: Sequence[Part], hints: JsonObject, *, attachments: bool) -> JsonObject:
@@ -244,7 +248,12 @@ def _dump_result(part: ToolResult, message_hints: JsonObject) -> JsonObject:
     return {"role": "tool", "tool_call_id": part.call_id, **body}
 
 
-def _name(message: Message) -> JsonObject:
-    if message.author is None or not _NAME.fullmatch(message.author):
-        return {}
-    return {"name": message.author}
+def _name(message: Message, hints: JsonObject) -> JsonObject:
+    """The author, in the letters that a name may have unless the client itself gave others."""
+    given = message.author or ""
+    name = given if hints.get("name") == "as given" else _fit(given)
+    return {"name": name} if name else {}
+
+
+def _fit(author: str) -> str:
+    return _UNFIT.sub("_", author.strip())[:_NAME_LENGTH]

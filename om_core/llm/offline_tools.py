@@ -33,6 +33,14 @@ _LAST: Final = 1.5
 _LINES: Final = 400
 _LINE_CHARS: Final = 240
 _PAYLOAD_CHARS: Final = 400_000
+_ORDER: Final = re.compile(
+    r"\b(?:remember|memori[sz]e|keep in mind|(?:never|don't|do not) forget)\b"
+    r"|\b(?:save|store|add|write|note|put)\b[^.]{0,40}\b(?:memory|memories)\b"
+    r"|\b(?:ignore|disregard|forget|override)\b[^.]{0,30}\b(?:instructions?|rules|prompts?)\b"
+    r"|\bfrom now on\b|\bsystem prompt\b",
+    re.IGNORECASE,
+)
+"""A page or a file that tells its reader what to remember or to obey: only a user can, so that is no note."""
 _NUMBERED: Final = re.compile(r"\s{0,12}+\d{1,6}(?:→|\t|: |\|)")
 _SYMBOLS: Final = re.compile(r"[{}()\[\];=<>|\\/$@#&*+^~\"'`_]")
 _GREEN: Final = re.compile(
@@ -115,7 +123,7 @@ def line_units(
         numbered = _NUMBERED.match(raw)
         line = _clean(raw[numbered.end() :] if numbered else raw)
         key = line.casefold()
-        if len(line) < 4 or similar[key]:
+        if len(line) < 4 or similar[key] or _ORDER.search(line):
             continue
         said = [word for word in words(line) if word not in known]
         if not said:

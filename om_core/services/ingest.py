@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from om_core.domain.activation import early_reason
 from om_core.domain.append import advance_thread
 from om_core.domain.errors import AmbiguousThreadError, ConflictError, InvalidInputError, NotFoundError
-from om_core.domain.message import Role
-from om_core.domain.tags import is_injected
+from om_core.domain.returned import without_returned
 from om_core.domain.thread import EarlyActivation
 from om_core.domain.thresholds import decide, next_wake
 from om_core.formats.fingerprint import fingerprint
@@ -114,14 +113,13 @@ def _prepare(services: Services, request: StepRequest) -> _Sorted:
     """Count and fingerprint, before any lock is held. What is not for storing is set aside (DESIGN 6.11)."""
     items = _Sorted()
     for index, message in enumerate(request.messages):
-        if message.role is Role.SYSTEM or not message.has_content or is_injected(message):
+        own = without_returned(message)
+        if own is None or not own.has_content:
             items.ignored.append(message.id or str(index))
             continue
-        tokens = services.counter.count_message(message, model=request.model)
+        tokens = services.counter.count_message(own, model=request.model)
         fallback = request.fallback_ids[index] if request.fallback_ids else None
-        items.prepared.append(
-            Prepared(message=message, tokens=tokens, fingerprint=fingerprint(message), fallback_id=fallback)
-        )
+        items.prepared.append(Prepared(message=own, tokens=tokens, fingerprint=fingerprint(own), fallback_id=fallback))
     return items
 
 

@@ -11,8 +11,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from om_core.domain.errors import InvalidInputError
-from om_core.domain.message import Data, Message, Role
+from om_core.domain.message import Data, Message, Role, Text
+from om_core.domain.tags import escape, is_injected, wrap
 from om_core.formats import FORMATS, dump_messages
+from om_core.prompts.render import speaker_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -105,9 +107,23 @@ def _dumped(messages: Iterable[Message], format: str) -> list[JsonObject]:
     if format == "om":
         return dump_messages([_without_data(message) for message in messages], format)
     if format == "anthropic":
-        joined = _joined_results(messages)
+        joined = _joined_results(map(_with_speaker, messages))
         return [_without_breakpoints(raw) for message in joined for raw in dump_messages([message], format)]
     return [raw for message in messages for raw in dump_messages([message], format)]
+
+
+def _with_speaker(message: Message) -> Message:
+    """A user's message with its author's name in a block before the words: Anthropic's form has no field for it.
+
+    Nobody's words can look like such a block, with or without a name of their own.
+    """
+    if message.role is not Role.USER or is_injected(message):
+        return message
+    parts = tuple(replace(part, text=escape(part.text)) if isinstance(part, Text) else part for part in message.parts)
+    name = speaker_name(message.author or "")
+    if name:
+        parts = (Text(text=wrap("speaker", name)), *parts)
+    return message if parts == message.parts else replace(message, parts=parts)
 
 
 def _without_data(message: Message) -> Message:

@@ -39,7 +39,9 @@ PARTS = st.one_of(
         **COMMON,
     ),
     st.builds(Reasoning, text=st.none() | TEXTS, provider=st.none() | TEXTS, **COMMON),
-    st.builds(Image, data=TEXTS, width=st.none() | st.integers(1, 9999), detail=st.none() | TEXTS, **COMMON),
+    st.builds(
+        Image, data=TEXTS, width=st.none() | st.integers(1, 9999), token_estimate=st.none() | st.just(7), **COMMON
+    ),
     st.builds(File, url=TEXTS, filename=st.none() | TEXTS, token_estimate=st.none() | st.integers(0, 99), **COMMON),
     st.builds(Data, data_type=NAMES, data=PAYLOADS, **COMMON),
 )
@@ -118,6 +120,7 @@ def test_provider_metadata_keeps_the_order_of_its_keys():
         (part(type="image", url="u", data="d"), ".parts.0"),
         (part(type="image", url="u", width=0), ".parts.0.width"),
         (part(type="image", url="u", width=True), ".parts.0.width"),
+        (part(type="image", url="u", token_estimate=-1), ".parts.0.token_estimate"),
         (part(type="file", url="u", token_estimate=-1), ".parts.0.token_estimate"),
         (part(type="file", url="u", token_estimate=2**31), ".parts.0.token_estimate"),
         (part(type="data-x", data_type="y", data=1), ".parts.0.data_type"),

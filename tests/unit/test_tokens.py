@@ -114,6 +114,7 @@ def test_reasoning_and_data_cost_nothing(part):
 
 
 K = 1024
+GEMINI_3 = [("low", 280), ("medium", 560), ("high", 1120), ("ultra_high", 2240), ("HIGH", 1120), ("odd", 1120)]
 
 
 @pytest.mark.report("L01")
@@ -144,6 +145,40 @@ K = 1024
         (Image(url="u", width=4000, height=3000), "bedrock/anthropic.claude-3", 2459),
         (Image(data="A" * 4000), "claude-3", 341),
         (Image(data="not base64 !"), "claude-3", 341),
+        # by tiles: scaled to 2048, then to 768 on the short side
+        (Image(url="u", width=2048, height=4096), "gpt-4o", 85 + 6 * 170),
+        (Image(url="u", width=4096, height=512), "gpt-4o", 85 + 4 * 170),
+        (Image(url="u", width=769, height=10), "gpt-4o", 85 + 2 * 170),
+        (Image(url="u", width=768, height=768), "gpt-4o", 85),
+        (Image(url="u", width=512, height=512, detail="high"), "gpt-4o", 85 + 170),
+        (Image(url="u", width=K, height=K), "computer-use-preview", 65 + 4 * 129),
+        (Image(url="u", width=K, height=K), "azure/o1", 75 + 4 * 150),
+        (Image(url="u", detail="high"), "gpt-4o-mini", 2833 + 5667),
+        # by bytes, where no size is known: a third more as base64
+        (Image(data="A" * (512 * K * 4 // 3), detail="high"), "gpt-4o", 85 + 170),
+        (Image(data="A" * (600 * K * 4 // 3), detail="high"), "gpt-4o", 85 + 4 * 170),
+        (Image(data="A" * (3 * K * K * 4 // 3), detail="high"), "gpt-4o", 85 + 6 * 170),
+        (Image(data="A" * (5 * K * K * 4 // 3), detail="high"), "gpt-4o", 85 + 8 * 170),
+        (Image(data="A" * (600 * K * 4 // 3)), "gpt-4o", 85),
+        (Image(data="A" * (600 * K * 4 // 3)), "claude-3", 1366),
+        (Image(data="A" * (3 * K * K * 4 // 3)), "claude-3", 2048),
+        (Image(data="A" * (5 * K * K * 4 // 3)), "claude-3", 2731),
+        # by detail, as the part or its provider's options say
+        *[(Image(url="u", detail=detail), "google/gemini-3-pro", tokens) for detail, tokens in GEMINI_3],
+        (Image(url="u", provider_metadata={"google": {"mediaResolution": "MEDIA_RESOLUTION_MEDIUM"}}), "gemini-3", 560),
+        (Image(url="u", provider_metadata={"openai": {"imageDetail": "high"}}), "gpt-4o", 765),
+        (Image(url="u", provider_metadata={"openai": {"imageDetail": "high"}}), "gemini-3", 1120),
+        (Image(url="u", detail="low", provider_metadata={"openai": {"imageDetail": "high"}}), "gpt-4o", 85),
+        # what the caller counted, if that is a count
+        (Image(url="u", width=K, height=K, token_estimate=0), "gpt-4o", 0),
+        (Image(data=png(K, K), token_estimate=1234), "claude-3", 1234),
+        (Image(url="u", width=K, height=K, token_estimate=-5), "gpt-4o", 765),
+        (Image(url="u", width=K, height=K, token_estimate=float("nan")), "gpt-4o", 765),
+        (Image(url="u", width=K, height=K, token_estimate=float("inf")), "gpt-4o", 765),
+        # sizes that no picture has
+        (Image(url="u", width=0, height=-3), "claude-3", 1),
+        (Image(url="u", width=10**400, height=1), "claude-3", 1),
+        (Image(url="u", width=10**400, height=10**400), "gemini-2.5-flash", 258 * 86 * 86),
     ],
 )
 def test_images_cost_what_their_provider_charges(image, model, tokens):
@@ -163,6 +198,18 @@ PDF = base64.b64encode(bytes(60_000)).decode()
         (File(data=base64.b64encode(bytes(3000)).decode(), mime_type="text/plain"), "gpt-4o", 750),
         (File(data=PDF, mime_type="application/pdf", token_estimate=7), "gpt-4o", 7),
         (File(data="", mime_type="text/plain"), "gpt-4o", 1),
+        (File(data="AAAA", mime_type="application/pdf"), "gpt-4o", 500),
+        (File(data="AAAA", mime_type="application/pdf"), "google/gemini-2.5-flash", 258),
+        (File(data="AAAA", mime_type="application/pdf"), "claude-sonnet-4", 1_500),
+        (File(data=base64.b64encode(bytes(3_000_000)).decode(), mime_type="application/pdf"), "gpt-4o", 750_000),
+        (File(url=f"data:application/pdf;base64,{PDF}", mime_type="application/pdf"), "gpt-4o", 15_000),
+        (File(data=PDF, mime_type="audio/wav"), "gpt-4o", 30),
+        (File(url="https://e.org/a.pdf", token_estimate=9_000), "gpt-4o", 9_000),
+        (File(data=PDF, mime_type="application/pdf", token_estimate=0), "gpt-4o", 0),
+        (File(data=PDF, mime_type="application/pdf", token_estimate=-7), "gpt-4o", 15_000),
+        (File(data=PDF, mime_type="application/pdf", token_estimate=float("nan")), "gpt-4o", 15_000),
+        (File(data=PDF, mime_type="application/pdf", token_estimate=float("inf")), "gpt-4o", 15_000),
+        (File(data=PDF, mime_type="application/pdf", token_estimate=True), "gpt-4o", 15_000),
     ],
 )
 def test_files_cost_by_size_unless_the_caller_counted(file, model, tokens):
@@ -249,3 +296,60 @@ def test_cutting_is_fast_on_a_megabyte_and_exact_beyond_a_piece():
 @pytest.mark.report("L11")
 def test_all_counters_of_a_process_share_one_vocabulary():
     assert len({id(TiktokenCounter()._encoding()) for _ in range(500)}) == 1
+
+
+SCRIPTS = {
+    "Latin": "The invoice goes to the Berlin office on Friday. ",
+    "French": "Déjà vu : l’été dernier, nous étions à Besançon. ",
+    "German": "Größere Straßenüberführungen übersäen München. ",
+    "Polish": "Zażółć gęślą jaźń, źdźbło trawy. ",
+    "Vietnamese": "Chúng tôi sẽ gặp nhau vào thứ sáu. ",
+    "Cyrillic": "Счёт отправят в берлинский офис в пятницу. ",
+    "Greek": "Το τιμολόγιο πηγαίνει στο γραφείο του Βερολίνου. ",
+    "Hebrew": "החשבונית תישלח למשרד בברלין ביום שישי. ",
+    "Arabic": "سترسل الفاتورة إلى مكتب برلين يوم الجمعة. ",
+    "Hindi": "चालान शुक्रवार को बर्लिन कार्यालय जाएगा। ",
+    "Thai": "ใบแจ้งหนี้จะส่งไปยังสำนักงานเบอร์ลิน",
+    "Amharic": "ደረሰኙ ዓርብ ወደ በርሊን ቢሮ ይሄዳል። ",
+    "Georgian": "ინვოისი პარასკევს ბერლინის ოფისში წავა. ",
+    "Chinese": "发票将于星期五送到柏林办事处。",
+    "Japanese": "請求書は金曜日にベルリン事務所へ送られます。",
+    "Korean": "송장은 금요일에 베를린 사무실로 갑니다. ",
+    "emoji": "👩🏽‍💻🚀 ❤️ 🇫🇷 ",
+    "code": "for (int i = 0; i < n; ++i) { total += prices[i] * 1.19; }\n",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_long_texts_of_any_script_are_counted_within_a_hundredth(script):
+    text = SCRIPTS[script] * (60_000 // len(SCRIPTS[script]))
+    exact = len(load_encoding().encode_ordinary(text))
+
+    assert abs(COUNTER.count_text(text) - exact) <= exact / 100
+
+
+def test_an_author_costs_the_name():
+    named = COUNTER.count_message(Message(role=Role.USER, parts=(Text(text="hello"),), author="Caroline"))
+
+    assert named == MESSAGE_OVERHEAD + 1 + COUNTER.count_text("Caroline") + 1
+
+
+@pytest.mark.parametrize(
+    ("part", "counted"),
+    [
+        (Image(url="u", width=K, height=K, token_estimate=3), 3),
+        (File(url="https://e.org/a.pdf", token_estimate=9_000), 9_000),
+        (ToolResult(call_id="c", result="long " * 99, model_result=[{"type": "image", "data": png(K, K)}]), 770),
+        (ToolResult(call_id="c", result=[{"type": "image", "data": png(K, K)}], model_result="a red square"), 3),
+    ],
+)
+def test_results_and_estimates_count_as_the_actor_gets_them(part, counted):
+    assert count(part, model="gpt-4o") == counted
+
+
+@pytest.mark.report("L02")
+def test_three_screenshots_in_a_result_count_as_three_images():
+    big = base64.b64encode(b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", K, K) + bytes(600_000)).decode()
+    pages = {"pages": [{"shot": {"data": big, "mime_type": "image/png"}} for _ in range(3)]}
+
+    assert 3 * 765 < count(ToolResult(call_id="c", result=pages), model="gpt-4o") < 3 * 765 + 80
