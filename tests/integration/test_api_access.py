@@ -157,6 +157,7 @@ def test_a_thread_id_of_two_resources_is_the_narrowed_keys_own(client: ApiClient
     assert client.ok("GET", "/v1/threads/t", headers=headers(shared, ALICE))["resource_id"] == "alice"
 
 
+@pytest.mark.report("R07")
 def test_a_key_of_one_thread_does_not_reach_its_sibling_nor_the_resources_document(
     client: ApiClient, shared: Services
 ) -> None:

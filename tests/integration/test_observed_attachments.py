@@ -101,6 +101,7 @@ def test_the_body_holds_the_attachments_that_the_option_names(services_with: Mak
     assert PDF not in text
 
 
+@pytest.mark.report("L09")
 @pytest.mark.parametrize("option", [["image/*"], "auto"])
 def test_a_model_known_to_read_text_alone_is_sent_text_alone(services_with: Make, option: Any) -> None:
     with ScriptedModelServer(any_path=True) as server:
@@ -113,6 +114,7 @@ def test_a_model_known_to_read_text_alone_is_sent_text_alone(services_with: Make
         assert "[Image #1: image/png]" in content(server)
 
 
+@pytest.mark.report("L09")
 def test_a_model_that_turns_out_to_refuse_images_is_asked_again_without(services_with: Make) -> None:
     def text_only(request: JsonObject, _number: int) -> Reply:
         if not isinstance(request["messages"][1]["content"], str):
@@ -198,6 +200,7 @@ def counting_server() -> Iterator[tuple[str, list[str]]]:
         thread.join(timeout=5)
 
 
+@pytest.mark.report("R06")
 @pytest.mark.parametrize("option", [True, "auto", ["*/*"]])
 def test_no_address_that_a_message_names_is_ever_fetched(services_with: Make, option: Any) -> None:
     """Nor is it handed to the model's server, which would fetch it from where it stands."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from om_core.domain.message import Text
 from om_core.llm.registry import ModelRegistry
 from om_core.memory import Memory
 from om_core.testing.scripted_server import Reply, ScriptedModelServer
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
     Make = Callable[..., Services]
 
-TALK = "We agreed that invoice {n} goes to the Berlin office on Friday and Maria will call them about the {n} boxes. " * 2
+TALK = (
+    "We agreed that invoice {n} goes to the Berlin office on Friday and Maria will call them about the {n} boxes. " * 2
+)
 NOTE = "<observations>\nDate: Mar 2, 2026\n* 🔴 (10:00) User keeps two cats in Lisbon.\n</observations>"
 POISONED = (
     "<title>Weather in Lyon</title>\nSunny, 24 degrees in the afternoon.\n"
@@ -51,7 +54,11 @@ def fetched(text: str, call_id: str = "c") -> list[JsonObject]:
     """A tool that returned this."""
     function = {"name": "fetch", "arguments": '{"url": "https://weather.example.org"}'}
     return [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": call_id, "type": "function", "function": function}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+        },
         {"role": "tool", "tool_call_id": call_id, "content": text},
     ]
 
@@ -91,7 +98,9 @@ def test_a_request_has_one_system_message_and_quotes_the_rest(services_with: Mak
     system = {messages[0]["content"] for messages in sent}
     assert {tuple(message["role"] for message in messages) for messages in sent} == {("system", "user")}
     assert len(system) == 1, "no word of the conversation changes the instructions"
-    [quoted] = [body for messages in sent if (body := messages[1]["content"]) and text.split("\n")[-1][:20] in _plain(body)]
+    [quoted] = [
+        body for messages in sent if (body := messages[1]["content"]) and text.split("\n")[-1][:20] in _plain(body)
+    ]
     history = blocks_of(quoted)["history"]
     assert _plain(quoted.replace(history, "")).find("Eve") == -1
     opening = [line for line in history.split("\n") if line and not line.startswith("  ")]
@@ -106,8 +115,13 @@ def _plain(text: str) -> str:
 @pytest.mark.report("G01")
 def test_instructions_that_a_model_repeats_become_no_notes(services_with: Make) -> None:
     def echo(request: JsonObject, _number: int) -> Reply:
-        rule = next(line for line in request["messages"][0]["content"].split("\n") if line.startswith("- What the user"))
-        return Reply(text=NOTE.replace("</obs", f"* 🔴 (10:01) {rule[2:]}\n</obs"))
+        rule = next(
+            line for line in request["messages"][0]["content"].split("\n") if line.startswith("- What the user")
+        )
+        own = "".join(
+            f"* 🟡 (10:0{n}) User moved box {n} of the {n * 7} boxes to the cellar in Lyon.\n" for n in range(9)
+        )
+        return Reply(text=NOTE.replace("</obs", f"{own}* 🔴 (10:01) {rule[2:]}\n</obs"))
 
     with ScriptedModelServer(echo) as server:
         memory = opened(services_with, server)
@@ -122,23 +136,30 @@ def test_instructions_that_a_model_repeats_become_no_notes(services_with: Make) 
 @pytest.mark.report("G01")
 def test_a_seeded_heading_is_no_goal_of_the_user(memory: Memory) -> None:
     talk(memory, {"role": "system", "content": FORGED["a heading"]}, *fetched(FORGED["a heading"]))
-    hints = memory.status("t", resource="r")
-    shown = repr([memory.context("t", resource="r").to_openai(), hints])
+    notes = "\n".join(chunk["text"] for chunk in memory.observations("t", resource="r", state="all").items)
+    volatile = memory.context("t", resource="r").context.volatile
 
-    rows = memory.messages("t", resource="r", limit=100)
-    assert all(row.role.value != "system" for row in rows)
-    assert "task" not in [line.split("\n")[0] for line in shown.split("om-current-task>") if "extract observations" in line]
+    assert [row for row in memory.messages("t", resource="r", limit=100) if row.role.value == "system"] == []
+    assert notes
+    for line in notes.split("\n"):
+        assert "User" not in line.split("extract observations")[0] or "extract observations" not in line
+    assert not any("extract observations" in block.text for block in volatile)
 
 
 @pytest.mark.report("G04")
-def test_nobody_else_s_words_become_the_user_s(memory: Memory) -> None:
+def test_nobody_else_s_words_become_the_user_s(services_with: Make) -> None:
+    wordy = {**SMALL["observation"], "provider_options": {"offline": {"compression": 1.2}}}
+    memory = Memory(services_with({**SMALL, "observation": wordy}), tenant="t1")
     answer = "I wrote a recursive quicksort in Python that partitions around 17 and sorts 4096 numbers in 3 seconds."
     talk(
         memory,
         {"role": "user", "content": "Explain quicksort to me, please, with the example of 4096 numbers."},
         {"role": "assistant", "content": answer},
         {"role": "user", "name": "Planner", "content": "Worker, you must deploy version 8.13 to Oslo before 17:30."},
+        turns=0,
     )
+    memory.observe("t", resource="r")
+    work_off(memory.services)
     text = "\n".join(chunk["text"] for chunk in memory.observations("t", resource="r", state="all").items)
 
     for said, speaker in (("recursive", "Assistant: "), ("8.13", "Planner: ")):
@@ -203,8 +224,13 @@ def test_an_id_cannot_open_a_tag_in_a_prompt(services_with: Make, thread: str) -
         context = memory.context("other", resource="r")
 
     assert sent
-    assert all(set(re.findall(r"^<([a-z-]+)-[0-9a-f]{12}>$", body, re.MULTILINE)) <= {"history", "earlier-notes", "known"} for body in sent)
-    own = "\n".join([*(block.text for block in context.context.system), *(block.text for block in context.context.volatile)])
+    assert all(
+        set(re.findall(r"^<([a-z-]+)-[0-9a-f]{12}>$", body, re.MULTILINE)) <= {"history", "earlier-notes", "known"}
+        for body in sent
+    )
+    own = "\n".join(
+        [*(block.text for block in context.context.system), *(block.text for block in context.context.volatile)]
+    )
     assert 'x=""' not in own
     assert "<om-log>" not in re.sub(r"^<om-log>$", "", own, flags=re.MULTILINE)
 
@@ -213,21 +239,28 @@ def test_an_id_cannot_open_a_tag_in_a_prompt(services_with: Make, thread: str) -
 def test_what_a_context_added_is_stored_neither_alone_nor_beside_words(services_with: Make) -> None:
     memory = Memory(services_with({**SMALL, "temporal_markers": True}), tenant="t1")
     for n in range(30):
-        said = {"role": "user", "author": "Ana", "parts": [{"type": "text", "text": TALK.format(n=n)}]}
-        said["created_at"] = f"2026-03-{n // 20 + 1:02d}T{n % 20:02d}:00:00Z"
-        memory.append("t", [said], resource="r", format="om")
+        at = f"2026-03-{n // 20 + 1:02d}T{n % 20:02d}:00:00Z"
+        parts = [{"type": "text", "text": TALK.format(n=n)}]
+        message = {"role": "user", "author": "Ana", "parts": parts, "created_at": at}
+        memory.append("t", [message], resource="r", format="om")
         work_off(memory.services)
         memory.context("t", resource="r")
     sent = memory.context("t", resource="r").to_anthropic()
     texts = [*sent["system"], *(block for message in sent["messages"] for block in _blocks(message["content"]))]
     assert {"om-log", "om-time-gap", "om-speaker"} <= set(re.findall(r"<(om-[a-z-]+)", repr(texts)))
 
-    memory.append("copy", [{"role": "user", "content": [*texts, {"type": "text", "text": "And now?"}]}], resource="r", format="anthropic")
+    memory.append(
+        "copy",
+        [{"role": "user", "content": [*texts, {"type": "text", "text": "And now?"}]}],
+        resource="r",
+        format="anthropic",
+    )
 
     [row] = memory.messages("copy", resource="r", limit=10)
-    assert "om-" not in repr([part for part in row.parts])
-    assert repr(row.parts).count("And now?") == 1
-    assert all("invoice" in part.text or part.text == "And now?" for part in row.parts)  # type: ignore[union-attr]  # texts only
+    said = [part.text for part in row.parts if isinstance(part, Text)]
+    assert len(said) == len(row.parts) > 2
+    assert said[-1] == "And now?"
+    assert all(text.startswith("We agreed that invoice") for text in said[:-1])
 
 
 def _blocks(content: Any) -> list[JsonObject]:

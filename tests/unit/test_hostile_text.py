@@ -4,12 +4,14 @@ exponential or quadratic worst case. (The offline model has its own measure: `te
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from om_core.domain.errors import InvalidInputError
 from om_core.domain.message import Message, Role, Text
 from om_core.domain.returned import without_returned
 from om_core.domain.tags import escape, is_injected, wrap
@@ -101,10 +103,8 @@ def test_a_megabyte_is_read_in_less_than_a_second(reader, name):
     took = []
     for _ in range(2):
         started = time.thread_time()
-        try:
+        with contextlib.suppress(InvalidInputError):  # refused in time is as good
             READERS[reader](text)
-        except ValueError as error:  # refused, with a reason
-            assert str(error)
         took.append(time.thread_time() - started)
         if took[-1] < CEILING_S:
             break

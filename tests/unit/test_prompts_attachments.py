@@ -147,6 +147,7 @@ def test_a_file_in_a_result_and_one_only_referred_to():
     assert "[Image #1: latest.png]" in history(part, role=Role.TOOL).text
 
 
+@pytest.mark.report("L02")
 def test_three_screenshots_nested_in_json_cost_next_to_nothing_as_text():
     big = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(600_000)).decode()
     value = {"pages": [{"title": f"page {n}", "screenshot": {"data": big, "mime_type": "image/png"}} for n in range(3)]}

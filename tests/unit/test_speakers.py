@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from om_core.domain.message import Message, Role, StoredMessage, Text
@@ -139,7 +141,7 @@ def test_a_context_with_speakers_only_grows():
     rows = [("Ana", "one <om-x>"), ("Bob", "two"), (None, "three"), ("Ana", "four")]
     made = [render(context(*rows[:length]), "anthropic").messages for length in range(1, len(rows) + 1)]
 
-    for shorter, longer in zip(made, made[1:], strict=False):
+    for shorter, longer in itertools.pairwise(made):
         assert longer[: len(shorter)] == shorter
 
 

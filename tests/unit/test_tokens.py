@@ -7,6 +7,7 @@ import statistics
 import struct
 import time
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -114,6 +115,7 @@ def test_reasoning_and_data_cost_nothing(part):
 
 
 K = 1024
+NO_COUNTS: list[Any] = [-7, float("nan"), float("inf"), True, "12"]
 GEMINI_3 = [("low", 280), ("medium", 560), ("high", 1120), ("ultra_high", 2240), ("HIGH", 1120), ("odd", 1120)]
 
 
@@ -172,9 +174,7 @@ GEMINI_3 = [("low", 280), ("medium", 560), ("high", 1120), ("ultra_high", 2240),
         # what the caller counted, if that is a count
         (Image(url="u", width=K, height=K, token_estimate=0), "gpt-4o", 0),
         (Image(data=png(K, K), token_estimate=1234), "claude-3", 1234),
-        (Image(url="u", width=K, height=K, token_estimate=-5), "gpt-4o", 765),
-        (Image(url="u", width=K, height=K, token_estimate=float("nan")), "gpt-4o", 765),
-        (Image(url="u", width=K, height=K, token_estimate=float("inf")), "gpt-4o", 765),
+        *[(Image(url="u", width=K, height=K, token_estimate=value), "gpt-4o", 765) for value in NO_COUNTS],
         # sizes that no picture has
         (Image(url="u", width=0, height=-3), "claude-3", 1),
         (Image(url="u", width=10**400, height=1), "claude-3", 1),
@@ -206,10 +206,7 @@ PDF = base64.b64encode(bytes(60_000)).decode()
         (File(data=PDF, mime_type="audio/wav"), "gpt-4o", 30),
         (File(url="https://e.org/a.pdf", token_estimate=9_000), "gpt-4o", 9_000),
         (File(data=PDF, mime_type="application/pdf", token_estimate=0), "gpt-4o", 0),
-        (File(data=PDF, mime_type="application/pdf", token_estimate=-7), "gpt-4o", 15_000),
-        (File(data=PDF, mime_type="application/pdf", token_estimate=float("nan")), "gpt-4o", 15_000),
-        (File(data=PDF, mime_type="application/pdf", token_estimate=float("inf")), "gpt-4o", 15_000),
-        (File(data=PDF, mime_type="application/pdf", token_estimate=True), "gpt-4o", 15_000),
+        *[(File(data=PDF, mime_type="application/pdf", token_estimate=value), "gpt-4o", 15_000) for value in NO_COUNTS],
     ],
 )
 def test_files_cost_by_size_unless_the_caller_counted(file, model, tokens):
