@@ -13,7 +13,6 @@ from om_core.domain.job import JobKind, JobState
 from om_core.domain.taint import covering, spread
 from om_core.domain.thresholds import REPAIR, Action
 from om_core.services.enqueue import decide_again, new_jobs, rebuild_job
-from om_core.services.observe import finished_with
 from om_core.services.recount import restate
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def erase(
     since = {resource: tx.removal.first_stored_at(part) for resource, part in _by_resource(family, removed)}
     for thread_id, seqs in sorted(removed.items()):
         tx.removal.empty_messages(thread_id, seqs, keep_ids=keep_ids)
-    cancelled = cancel_all(tx, family)
+    cancelled = tx.removal.cancel_jobs(family.memories)
     facts = tx.removal.chunks(family.memories)
     taint = spread(
         facts,
@@ -125,22 +124,6 @@ def erase(
         reflections=len(taint.generations),
         jobs=jobs,
     )
-
-
-def cancel_all(tx: Transaction, family: Family) -> tuple[Cancelled, ...]:
-    """Cancel every live job of a family, and book what calls have cost whose answers are dropped with it.
-
-    Of one resource only, where clones of others are reached: sums are booked for the resource, then for the tenant, and
-    with a second resource two who book could wait for each other.
-    """
-    cancelled = tx.removal.cancel_jobs(family.memories)
-    first = min(state.resource_id for state in family.threads.values())
-    for one in cancelled:
-        state = family.threads.get(one.job.thread_id or 0)
-        if one.saved and state is not None and state.resource_id == first:
-            spent = replace(finished_with(list(one.saved), outcome="cancelled"), state=JobState.CANCELLED)
-            tx.book_usage(state, one.job.kind.value, str(one.saved[-1]["model"]), spent)
-    return cancelled
 
 
 def _by_resource(family: Family, removed: Rows) -> Iterator[tuple[str, dict[int, Sequence[int]]]]:

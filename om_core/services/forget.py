@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from om_core.domain.errors import NotFoundError
 from om_core.ports.removal import Family
 from om_core.services.context import find_snapshot
-from om_core.services.erase import Removed, cancel_all, erase
+from om_core.services.erase import Removed, erase
 from om_core.services.remove import by_thread, in_family, shared_by_document
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def delete_thread(services: Services, tenant: str, thread: str, resource: str | 
             done = erase(tx, services, family, {state.id: seqs}, keep_ids=False, leaving=state.id)
         elif seqs:  # all that was made from it goes with its rows, but for what is kept of its resource
             since = tx.removal.first_stored_at({state.id: seqs})
-            cancel_all(tx, family)
+            tx.removal.cancel_jobs(family.memories)
             tx.removal.erase_events((), {state.resource_id}, since)
             tx.removal.erase_documents([state], since)
         tx.removal.release_copies(state.id)

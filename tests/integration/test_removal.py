@@ -96,6 +96,7 @@ def test_the_story_spreads_the_secret(memory: Memory, database_url: str) -> None
     )
 
 
+@pytest.mark.report("M08")
 def test_a_deleted_message_is_nowhere_and_memory_repairs_itself(memory: Memory, database_url: str) -> None:
     story(memory)
     before = memory.context("t", resource="r").context
@@ -202,6 +203,7 @@ def test_a_client_that_edits_history_rewinds_the_thread(memory: Memory) -> None:
     holds(memory)
 
 
+@pytest.mark.report("P01")
 def test_a_deleted_thread_leaves_no_row_and_another_of_the_resource_is_untouched(
     memory: Memory, database_url: str
 ) -> None:
@@ -235,6 +237,7 @@ def shared(memory: Memory) -> None:
     settle(memory)
 
 
+@pytest.mark.report("P02")
 @pytest.mark.parametrize("how", ["delete_message", "delete_thread", "rewind"])
 def test_what_spread_through_a_shared_log_goes_from_it(memory: Memory, database_url: str, how: str) -> None:
     shared(memory)

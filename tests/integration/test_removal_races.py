@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["memory", "model"]
 
 
+@pytest.mark.report("P03")
 @pytest.mark.parametrize("phase", ["observe", "reflect", "rebuild"])
 @pytest.mark.parametrize("how", ["delete_message", "rewind", "delete_thread", "delete_resource"])
 def test_a_worker_that_holds_the_data_writes_nothing(
@@ -67,6 +68,8 @@ def test_a_worker_that_holds_the_data_writes_nothing(
     if how in {"delete_message", "rewind"}:
         settle(memory)
         holds(memory)
+    else:
+        assert memory.threads().items == ()
     assert places_of(MARKER, database_url) == []
 
 

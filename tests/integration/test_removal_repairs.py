@@ -337,19 +337,3 @@ def test_a_range_of_which_nothing_is_left_is_covered_without_asking_a_model(memo
     assert asked == []
     assert [(one["kind"], one["from_seq"], one["to_seq"]) for one in chunks(memory)] == [("empty", 1, 1)]
     holds(memory)
-
-
-@pytest.mark.parametrize("how", ["delete_message", "delete_thread"])
-def test_what_calls_have_cost_whose_answers_are_dropped_is_booked(memory: Memory, how: str) -> None:
-    fill(memory, 0, 6)
-    [job, *_] = jobs(memory, "observe")
-    saved = [{"notes": "", "model": "m", "input_tokens": 70, "output_tokens": 7, "cost_usd": 0.5}] * 2
-    sql(memory, "UPDATE jobs SET partial = %s WHERE id = %s RETURNING id", json.dumps(saved), job["id"])
-    if how == "delete_message":
-        memory.delete_message("t", "m0", resource="r")
-        spent = "SELECT input_tokens, output_tokens, cost_usd::float, partial::text FROM jobs WHERE id = %s"
-        assert sql(memory, spent, job["id"]) == [(140, 14, 1.0, "[]")]
-    else:
-        memory.delete_thread("t", resource="r")
-    booked = "SELECT input_tokens, output_tokens, cost_usd::float FROM usage WHERE model = 'm'"
-    assert sql(memory, booked) == [(140, 14, 1.0)]

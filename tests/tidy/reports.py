@@ -195,7 +195,6 @@ TITLES: Final = {
     "S04": "an event is sent once what it reports can be read",
 }
 REASONS: Final[dict[str, str]] = {
-    **dict.fromkeys(("P01", "P02", "P03", "P06", "O10"), f"{PENDING}removal"),
     "P04": f"{PENDING}clones",
     "E14": f"{PENDING}an evaluation of what must not be inferred",
     "E15": f"{PENDING}completion marks",
@@ -203,7 +202,7 @@ REASONS: Final[dict[str, str]] = {
     "H07": f"{PENDING}extractors within a request",
     "H11": f"{PENDING}extracted values whose keys are words of schemas",
     "I02": f"{PENDING}hooks of agents within agents",
-    **dict.fromkeys(("I06", "I07", "I08", "O02", "O03", "O04", "O08"), f"{PENDING}recall"),
+    **dict.fromkeys(("I06", "I07", "I08", "O02", "O03", "O04", "O08", "O10"), f"{PENDING}recall"),
     "L07": f"{PENDING}counts corrected by what providers report",
 }
 """Entries without a test: why they cannot come true here, or `PENDING` and the feature they belong to."""
