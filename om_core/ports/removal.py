@@ -50,10 +50,9 @@ class Erased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """A job that was cancelled: the row that would make it again, and the model calls that were saved with it."""
+    """A job that was cancelled, as the row that would make it again."""
 
     job: NewJob
-    saved: tuple[JsonObject, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

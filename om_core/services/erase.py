@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from om_core.domain.chunk import ReflectionState
 from om_core.domain.content_words import content_words, message_words
 from om_core.domain.extraction import value_text
-from om_core.domain.job import JobKind, JobState
+from om_core.domain.job import JobKind
 from om_core.domain.taint import covering, spread
 from om_core.domain.thresholds import REPAIR, Action
 from om_core.services.enqueue import decide_again, new_jobs, rebuild_job

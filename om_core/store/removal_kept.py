@@ -40,7 +40,7 @@ UPDATE jobs j SET state = 'cancelled', attempt = attempt + 1, lease_owner = NULL
          ORDER BY id FOR NO KEY UPDATE) live
  WHERE j.tenant_id = live.tenant_id AND j.id = live.id
 RETURNING j.kind, j.queue, j.target, j.thread, j.memory_id, j.thread_id, j.chunk_id, j.reason, j.policy,
-          j.prompt_version, j.traceparent, j.models, j.input, live.saved
+          j.prompt_version, j.traceparent, j.models, j.input
 """
 ERASE_JOBS: Final = """
 UPDATE jobs SET partial = '[]', input = (input::jsonb - 'guidance')::json,
@@ -128,7 +128,6 @@ class KeptErasure(RemovalSql):
 
 
 def _cancelled(row: dict[str, Any]) -> Cancelled:
-    saved = tuple(row.pop("saved") or ())
     given = {**row, "kind": KNOWN[row["kind"]], "queue": Queue(row["queue"]), "models": tuple(row["models"])}
     kept = {name: value for name, value in (row["input"] or {}).items() if name == "generation"}
-    return Cancelled(job=NewJob(**{**given, "input": kept}), saved=saved)
+    return Cancelled(job=NewJob(**{**given, "input": kept}))

@@ -90,15 +90,10 @@ def _traces(tx: Transaction, world: World, thread: ThreadState) -> Iterator[str]
             continue
         expected = [trace for seq in range(chunk.from_seq, chunk.to_seq + 1) for trace in by_seq.get(seq, ())]
         noted.update(traces(chunk.text))
-        if traces(chunk.text) != ([] if chunk.stale else expected):  # a stale one's messages are shown raw
+        if traces(chunk.text) != expected:
             yield f"notes: chunk {chunk.id} ({chunk.kind}) names {traces(chunk.text)}, its rows {expected}"
     if again := [trace for trace, count in noted.items() if count > 1]:
         yield f"twice: {again} are noted more than once"
-    everywhere = {*counted, *noted}
-    for one in tx.reflections.page(thread.memory_id, cursor=None, limit=1000).items:
-        everywhere |= set(traces(one.text))
-    if seen := everywhere & world.dialogues[thread.external_id].gone:
-        yield f"removed: {sorted(seen)} were deleted, and are still there"
     yield from _reflected(tx, thread)
 
 
