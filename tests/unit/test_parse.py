@@ -312,5 +312,5 @@ def test_hostile_answers_take_no_longer_than_plain_ones(name):
     lines = "".join(f"* 🟡 (10:00) Note {number} about the river and the town.\n" for number in range(18_000))
     plain = seconds(lambda: read(f"<observations>\n{lines}</observations>"))
 
-    assert seconds(lambda: read(HOSTILE[name])) < 10 * plain + 0.5
-    assert seconds(lambda: note_lines(HOSTILE[name])) < 10 * plain + 0.5
+    assert seconds(lambda: read(HOSTILE[name])) < 10 * plain + 2.0
+    assert seconds(lambda: note_lines(HOSTILE[name])) < 10 * plain + 2.0
