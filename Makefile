@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 T ?= tests
+JOBS ?= 2
 SEEDS ?= 50
 
 BIN := .venv/bin
@@ -22,8 +23,8 @@ demo: $(STAMP) ## replay a real conversation through the whole pipeline; no key,
 up: $(STAMP) ## run the service on embedded servers; data stay under .om
 	@$(BIN)/om up
 
-test: $(STAMP) ## run all tests; T=tests/unit runs a part
-	@$(BIN)/python -m pytest $(T)
+test: $(STAMP) ## run all tests, in JOBS=2 processes; T=tests/unit runs a part
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(T)
 
 check: $(STAMP) ## format, lint, types, import contracts, tidiness; all are run, whatever fails
 	@$(MAKE) --no-print-directory --keep-going lint types imports tidy

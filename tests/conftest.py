@@ -11,6 +11,19 @@ from om_core.telemetry import HANDLER
 from tests.support.data import data_folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """How the tests are shared out where several processes run them, as in `make test`.
+
+    A file stays in one process, whose fixtures serve all of it. Slow tests mostly drive processes of their own: they
+    begin first, and one process has them all, so that they do not disturb each other.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            group = "slow" if item.get_closest_marker("slow") else item.location[0]
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real conversations: OM_TEST_DATA, or ../shared/data beside the checkout."""
