@@ -34,6 +34,7 @@ from api.routes import (
 )
 from api.schemas.answers import Problem
 from om_core.domain.errors import SetupError
+from om_core.llm.library import close_clients
 from om_core.scrape import scrape_registry
 from om_core.services.feed import EventFeed
 from om_core.services.waiting import JobWaiter
@@ -98,6 +99,7 @@ def create_app(
         app.state.om_probes = health.probe_limiter()
         yield
         await http.aclose()
+        await close_clients()
         feed.close()
         waiter.close()
         limits.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import warnings
 from typing import Any, Final
 
@@ -35,3 +37,18 @@ def litellm_module() -> Any:
 
     litellm.suppress_debug_info = True
     return litellm
+
+
+async def close_clients() -> None:
+    """Close the clients that LiteLLM keeps for the running loop: their connections would outlive it."""
+    library = sys.modules.get("litellm")
+    if library is None:
+        return
+    cache = library.in_memory_llm_clients_cache
+    ending = cache.update_cache_key_with_event_loop("")
+    for key in [key for key in cache.cache_dict if key.endswith(ending)]:
+        client = cache.cache_dict.pop(key)
+        close = getattr(client, "aclose", None) or getattr(client, "close", None)
+        if close is not None:
+            with contextlib.suppress(Exception):  # one that cannot be closed must not keep the others open
+                await close()

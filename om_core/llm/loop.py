@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias, TypeVar
 
+from om_core.llm.library import close_clients
+
 T = TypeVar("T")
 CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 
@@ -122,6 +124,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         for task in tasks:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(close_clients())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 

@@ -119,6 +119,11 @@ class ScriptedModelServer:
         """Requests that have no complete answer yet."""
         return sum(call.ended is None for call in self.calls)
 
+    @property
+    def connections(self) -> int:
+        """Connections that are open, also those between two requests."""
+        return self._server.connections
+
     def wait_until(self, condition: Callable[[list[Call]], bool], *, timeout_s: float = 10.0) -> bool:
         """Wait until the log of calls satisfies the condition; False when it does not in time."""
         with self._changed:
@@ -172,6 +177,11 @@ class _Server(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
         self._none_open = threading.Condition()
         super().__init__(address, _Handler)
+
+    @property
+    def connections(self) -> int:
+        with self._none_open:
+            return len(self._open)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """As the base, and remember the connection."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
-import sys
-import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -70,19 +67,6 @@ def gateway(
             yield World(client=client, memory=Memory(services), provider=provider)
     if worker:
         worker.stop()
-    _forget_clients()
-
-
-def _forget_clients() -> None:
-    """LiteLLM keeps a client for each event loop, also when the loop has ended with the server of a test: let go of
-    them here, or their sockets are found open in any later test.
-    """
-    litellm = sys.modules.get("litellm")
-    if litellm is not None:
-        litellm.in_memory_llm_clients_cache.flush_cache()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
 
 
 def anthropic_reply(request: dict[str, Any], blocks: list[dict[str, Any]]) -> Reply:

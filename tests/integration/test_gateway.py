@@ -49,6 +49,15 @@ def post(world: World, messages: list[Any], *, headers: dict[str, str] | None = 
     return world.client.raw("POST", CHAT, json=asked, headers=MEMORY if headers is None else headers)
 
 
+def test_a_gateway_that_ends_leaves_no_connection_open(services: Services) -> None:
+    with ScriptedModelServer(answer) as provider:
+        with serving(create_app(services, auth="off", model_api_base=provider.base_url)) as client:
+            assert client.raw("POST", CHAT, json={"model": "scripted", "messages": [user("hello")]}).status_code == 200
+            assert provider.connections == 1
+
+        eventually(lambda: provider.connections == 0, what="the connection ends")
+
+
 @pytest.mark.report("B16")
 def test_without_a_thread_a_request_passes_untouched_and_nothing_is_stored(world: World) -> None:
     extra = {"temperature": 0.3, "seed": 4, "my_own_field": {"deep": [1]}, "user": "u", "logprobs": None}

@@ -14,9 +14,11 @@ import pytest
 from om_core.domain.errors import GiveUpError, RetryLaterError, SetupError
 from om_core.llm.catalog import ModelPrice, facts_of
 from om_core.llm.litellm_model import LiteLlmModel
+from om_core.llm.loop import LoopThread
 from om_core.llm.registry import ModelRegistry
 from om_core.ports import ModelRequest, ObserverMaterial, PromptMessage
 from om_core.testing.scripted_server import Reply, ScriptedModelServer
+from tests.support.waiting import eventually
 
 CONTEXT_ERROR = {
     "error": {
@@ -53,6 +55,19 @@ def test_an_answer_comes_back_with_its_usage():
     assert (reply.text, reply.model, reply.finish_reason) == ("noted", "openai/scripted", "stop")
     assert (reply.input_tokens, reply.output_tokens, reply.cached_tokens) == (100, 7, 60)
     assert reply.cost_usd is None  # nobody knows a price for this model
+
+
+def test_a_loop_that_ends_leaves_no_connection_open():
+    with scripted("noted") as server:
+        loop = LoopThread("ending")
+        adapter = LiteLlmModel(api_base=server.base_url, api_key="none", loop=loop)
+        assert adapter.complete(request(), timeout_s=20.0).text == "noted"
+        assert server.connections == 1
+
+        loop.close()
+
+        eventually(lambda: server.connections == 0, what="the connection ends")
+        assert ask(server).text == "noted"  # the clients of other loops go on
 
 
 def test_a_known_model_has_a_cost():
@@ -228,6 +243,7 @@ def test_the_registry_sends_other_models_to_its_server():
 IN_FLIGHT = """
 import sys, threading
 from om_core.llm.litellm_model import LiteLlmModel
+from om_core.llm.loop import LoopThread
 from om_core.ports import ModelRequest, ObserverMaterial, PromptMessage
 model = LiteLlmModel(api_base=sys.argv[1])
 text = "word " * 20_000
