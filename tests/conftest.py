@@ -10,18 +10,19 @@ import pytest
 from om_core.telemetry import HANDLER
 from tests.support.data import data_folder
 
+ALONE = ("tests/faults/", "tests/fuzz/")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """How the tests are shared out where several processes run them, as in `make test`.
 
-    A file stays in one process, whose fixtures serve all of it. Slow tests mostly drive processes of their own: they
-    begin first, and one process has them all, so that they do not disturb each other.
+    A file stays in one process, whose fixtures serve all of it; the long cases of fuzz and faults share nothing but
+    servers, and go one by one. Slow tests begin first, so that none is left for the end.
     """
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            group = "slow" if item.get_closest_marker("slow") else item.location[0]
-            item.add_marker(pytest.mark.xdist_group(group))
+        if not item.nodeid.startswith(ALONE):
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def test_no_turn_fails_and_no_message_is_lost_or_covered_twice(name: str, servers: Servers, starter: Starter) -> None:
     fault = FAULTS[name]
 
-    row = run(fault, servers, starter, times=fault.short)
+    row = run(fault, servers, starter, times=fault.short, patience=5.0)
 
     assert row.problems == ()
     assert (row.turns_failed, row.messages_lost, row.messages_twice, row.given_up) == (0, 0, 0, 0)
