@@ -49,6 +49,8 @@ def strip_delimiters(text: str) -> str:
 def clean_text(text: str) -> str:
     """The text without control, direction-override and zero-width characters; line ends become line feeds."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.replace("\n", "").replace("\t", "").isprintable():  # none of those characters is: no need to look for each
+        return text
     return _SURROGATES.sub("\ufffd", _HIDDEN.sub("", text))
 
 

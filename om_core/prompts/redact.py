@@ -6,6 +6,7 @@ to (`password=…`, `"api_key": "…"`). Talk about secrets, placeholders, code 
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -43,6 +44,8 @@ _STARTS: Final = (
     *("AIza", "AKIA", "ASIA", "om_live_", "SG.", "eyJ"),
 )
 _BOT: Final = re.compile(r"[0-9]{8}:")
+_SHORTEST: Final = 15
+"""Characters of the shortest secret that is known by its shape; none of them holds a blank."""
 _WORDS: Final = ("pass", "pwd", "secret", "key", "credential", "token")
 _BREAK: Final = r"(?:\s|\\[nrt])*+"
 _PRIVATE_KEY: Final = re.compile(
@@ -94,12 +97,19 @@ def redact(text: str) -> str:
         text = _HEADER.sub(rf"\1{MARK}", text)
     if "hooks.slack" in lower:
         text = _WEBHOOK.sub(rf"\1{MARK}", text)
-    if any(start in text for start in _STARTS) or _BOT.search(text):
+    if _may_hold_shape(text):
         text = _SHAPES.sub(MARK, text)
     if any(word in lower for word in _WORDS):
         text = _OPTION.sub(_without_option, text)
         text = _ASSIGNED.sub(_without_value, text)
     return text
+
+
+def _may_hold_shape(text: str) -> bool:
+    """Whether any word is long enough to be a secret and something in the text begins like one."""
+    if max(map(len, text.split()), default=0) < _SHORTEST:
+        return False
+    return any(start in text for start in _STARTS) or _BOT.search(text) is not None
 
 
 def _without_option(match: re.Match[str]) -> str:
@@ -159,18 +169,29 @@ def redact_messages(messages: Iterable[StoredMessage]) -> tuple[StoredMessage, .
     """The messages as an Observer may read them: words, arguments and results redacted, without what it never sees
     (reasoning, data, what providers' forms left over); of pictures and files their names and addresses.
     """
-    return tuple(replace(stored, message=_message(stored.message)) for stored in messages)
+    return tuple(_stored(stored) for stored in messages)
+
+
+def _stored(stored: StoredMessage) -> StoredMessage:
+    message = _message(stored.message)
+    return stored if message is stored.message else replace(stored, message=message)
 
 
 def _message(message: Message) -> Message:
+    """The message itself where nothing of it has to go: nearly always, and copies of all cost more than the looking."""
     parts = tuple(_part(part) for part in message.parts if not isinstance(part, UNSEEN_PARTS))
     mark = {INJECTED: True} if message.metadata.get(INJECTED) is True else {}
+    if mark == message.metadata and all(map(operator.is_, parts, message.parts)) and len(parts) == len(message.parts):
+        return message
     return replace(message, parts=parts, metadata=mark)
 
 
 def _part(part: Part) -> Part:
     if isinstance(part, Text):
-        return replace(part, text=redact(part.text), provider_metadata=None)
+        text = redact(part.text)
+        if text is part.text and part.provider_metadata is None:
+            return part
+        return replace(part, text=text, provider_metadata=None)
     if isinstance(part, ToolCall):
         return replace(part, args=redact_json(part.args), provider_metadata=None)
     if isinstance(part, ToolResult):

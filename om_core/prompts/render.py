@@ -19,7 +19,7 @@ from om_core.prompts.quoting import clean_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
+    from datetime import date, datetime, timedelta
 
     from om_core.domain.message import Json, OpenCall, Part, StoredMessage
     from om_core.formats.attachments import Attachment
@@ -125,7 +125,7 @@ class _Rendering:
     tokenizer: TextTokenizer
     open_ids: frozenset[str]
     lines: list[str] = field(default_factory=list)
-    header: str = ""
+    day: tuple[date, timedelta | None] | None = None
     numbers: dict[str, int] = field(default_factory=dict)
     call_names: dict[str, str] = field(default_factory=dict)
     attachments: list[tuple[str, Attachment]] = field(default_factory=list)
@@ -140,12 +140,12 @@ class _Rendering:
                 self.lines.append(f"[gap] {gap}")
                 gap = None
             when = (part.created_at or message.created_at).astimezone(self.zone)
-            header = date_header(when, self.zone)
-            if header != self.header:
-                self.lines.append(header)
-                self.header = header
+            day = (when.date(), when.utcoffset())
+            if day != self.day:
+                self.lines.append(date_header(when, self.zone))
+                self.day = day
             first, *rest = clean_text(body).split("\n")
-            self.lines.append(f"[m{message.seq}] ({when:%H:%M}) {title}: {first}".rstrip())
+            self.lines.append(f"[m{message.seq}] ({when.hour:02d}:{when.minute:02d}) {title}: {first}".rstrip())
             self.lines.extend(f"  {line}".rstrip() for line in rest)
 
     def _entry(self, message: StoredMessage, part: Part) -> tuple[str, str] | None:
@@ -202,8 +202,9 @@ def attachment_label(part: Attachment) -> str:
 
 def _speaker(message: StoredMessage) -> str:
     title = message.role.value.capitalize()
-    author = speaker_name(message.message.author or "")
-    return f"{title} ({author})" if author else title
+    author = message.message.author
+    name = speaker_name(author) if author else ""
+    return f"{title} ({name})" if name else title
 
 
 def speaker_name(author: str) -> str:

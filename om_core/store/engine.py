@@ -70,8 +70,7 @@ class PostgresTransaction:
         self.extractions = ExtractionRows(session)
 
     def now(self) -> datetime:
-        [(moment,)] = self._session.hot("SELECT clock_timestamp()")
-        return moment  # type: ignore[no-any-return]  # the driver is untyped
+        return self._session.now()
 
     def kept(self, thread: ThreadState, memory: MemoryState, *, others: int = 0) -> Kept:
         return read_kept(self._session, thread, memory, others=others)

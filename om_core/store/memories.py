@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _THIS = sa.and_(memories.c.tenant_id == sa.bindparam("tenant"), memories.c.id == sa.bindparam("memory"))
 _ONE = sa.select(memories).where(_THIS)
 GET = Prepared(_ONE)
-LOCK = Prepared(_ONE.with_for_update(key_share=True))
+LOCK = Prepared(_ONE.add_columns(sa.func.clock_timestamp().label("now")).with_for_update(key_share=True))
+SNAPSHOT = "SELECT om_snapshot_v1(%s, %s, %s), clock_timestamp()"
 
 
 @cache
@@ -41,6 +42,8 @@ class MemoryRows:
         if not found:
             msg = f"no memory {memory_id}"
             raise NotFoundError(msg)
+        if lock:
+            self._session.note_clock(found[0]["now"])
         return memory_from(found[0])
 
     def lock(self, memory_id: int) -> MemoryState:
@@ -67,7 +70,8 @@ class MemoryRows:
         return self._snapshot(None, resource_id or reach.resource, external_id)
 
     def _snapshot(self, thread_id: int | None, resource_id: str | None, external_id: str | None) -> Snapshot | None:
-        [(found,)] = self._session.hot("SELECT om_snapshot_v1(%s, %s, %s)", (thread_id, resource_id, external_id))
+        [(found, now)] = self._session.hot(SNAPSHOT, (thread_id, resource_id, external_id))
+        self._session.note_clock(now)
         if found is None:
             return None
         if found["matches"] > 1:

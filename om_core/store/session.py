@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import psycopg2
@@ -13,6 +15,7 @@ from om_core.domain.reach import EVERYTHING, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from om_core.store.prepared import Prepared
 
@@ -50,6 +53,20 @@ class Session:
         self._opening: str | None = begin
         self._role = role
         self._waiting: list[tuple[str, Params]] = []
+        self._clock: tuple[datetime, float] | None = None
+
+    def note_clock(self, moment: datetime) -> None:
+        """What the database's clock showed: statements bring it along, so that few ask for it alone."""
+        self._clock = (moment, perf_counter())
+
+    def now(self) -> datetime:
+        """The database's time: asked for, or what it last showed and the time passed since. Never ahead of it."""
+        if self._clock is None:
+            [(moment,)] = self.hot("SELECT clock_timestamp()")
+            self.note_clock(moment)
+            return moment  # type: ignore[no-any-return]  # the driver is untyped
+        moment, noted = self._clock
+        return moment + timedelta(seconds=perf_counter() - noted)
 
     def _open(self) -> None:
         """Send BEGIN with role and tenant, if nothing was sent yet."""
