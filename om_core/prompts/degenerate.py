@@ -11,7 +11,14 @@ from typing import Final
 from om_core.prompts.templating import load_parts
 
 MIN_CHARS: Final = 2_000
-"""Shorter answers are never called degenerate."""
+"""Below it statistics say little: only a plain loop is called degenerate."""
+_LOOP_LINES: Final = 8
+_LOOP_LINE_CHARS: Final = 8
+_LOOP_SHARE: Final = 0.6
+"""Above it lines repeat even where each note had a result of its own below it, and all results were equal."""
+_LOOP_CHARS: Final = 600
+_LOOP_ENTROPY_SHARE: Final = 0.09
+"""In a short text the overhead of packing weighs more."""
 _WINDOW: Final = 200
 _WINDOWS: Final = 50
 _WINDOW_SHARE: Final = 0.4
@@ -26,6 +33,7 @@ _SHINGLE: Final = 5
 _ECHO_WORDS: Final = 8
 
 _WORD: Final = re.compile(r"\w++")
+_NUMBERING: Final = re.compile(r"[\s*•+-]{0,8}+(?:\d{1,3}[.)]\s*+)?")
 _REFUSAL: Final = re.compile(
     r"(?:i(?:'m| am) (?:sorry|unable|not able|afraid)|i (?:can(?:'t|not)|won't|will not|must decline)|"
     r"sorry, (?:but )?i|"
@@ -43,10 +51,10 @@ def degenerate_reason(text: str, source: str = "") -> str | None:
         source: what the answer condenses, as plain text. Five hundred equal results have an honest summary whose lines
             are alike; it is no longer than they are, and no more monotonous.
     """
-    if len(text) < MIN_CHARS:
-        return None
     text = "\n".join(line[:LINE_CHARS] for line in text.split("\n"))
-    reason = _repetition(text)
+    if (loop := _loop(text, source)) is not None:
+        return loop
+    reason = _repetition(text) if len(text) >= MIN_CHARS else _endless(text)
     if reason is not None and len(text) <= len(source) and _packed(text) >= _packed(source):
         return None
     return reason
@@ -55,6 +63,36 @@ def degenerate_reason(text: str, source: str = "") -> str | None:
 def _packed(text: str) -> float:
     """What remains of the text when repetition is taken out, as a share of it."""
     return len(zlib.compress(text.encode("utf-8", "replace"), 6)) / len(text)
+
+
+def _loop(text: str, source: str) -> str | None:
+    """The same few lines over and over, perhaps numbered, where those of the source are not."""
+    lines = _lines(text)
+    count, share = lines.total(), _repeated(lines)
+    if count < _LOOP_LINES or share <= _LOOP_SHARE:
+        return None
+    if len(text) <= len(source) and _repeated(_lines(source)) >= share:
+        return None
+    return f"degenerate: {count - len(lines)} of {count} lines repeat, as {_sample(lines)}"
+
+
+def _lines(text: str) -> Counter[str]:
+    """The lines without what numbers them; short ones are punctuation."""
+    bodies = (_NUMBERING.sub("", line, count=1).strip() for line in text.split("\n"))
+    return Counter(body for body in bodies if len(body) >= _LOOP_LINE_CHARS)
+
+
+def _repeated(lines: Counter[str]) -> float:
+    """The share of lines that say what another one says."""
+    count = lines.total()
+    return 1 - len(lines) / count if count else 0.0
+
+
+def _endless(text: str) -> str | None:
+    """One short run of words over and over, on few lines."""
+    if len(text) < _LOOP_CHARS or (packed := _packed(text)) >= _LOOP_ENTROPY_SHARE:
+        return None
+    return f"degenerate: {len(text):,} characters that compress to {packed:.1%}, starting {text[:80]!r}"
 
 
 def _repetition(text: str) -> str | None:
@@ -94,8 +132,18 @@ def _shingles(text: str) -> list[tuple[str, ...]]:
     return list(zip(*(words[start:] for start in range(_SHINGLE)), strict=False))
 
 
+@cache
+def _form_words(template: str) -> frozenset[str]:
+    """The words in which the template shows the form of notes, as in `* (HH:MM) note with details`."""
+    form = load_parts(template)["main"].partition("<observations>")[2].partition("</observations>")[0]
+    return frozenset(_WORD.findall(form.casefold()))
+
+
 def echoes(line: str, template: str) -> bool:
-    """Whether a line of at least eight words consists of the template's own words, in their order."""
+    """Whether a line is the template's: one of its placeholders, or at least eight words of it in their order."""
+    words = _WORD.findall(line.casefold())
+    if words and _form_words(template).issuperset(words):
+        return True
     shingles = _shingles(line)
     if len(shingles) < _ECHO_WORDS - _SHINGLE + 1:
         return False
