@@ -101,6 +101,7 @@ class LiteLlmModel:
             phase=request.phase,
             provider=provider,
             most=facts_of(request.model).output_tokens,
+            failures=request.failures,
         )
         arguments = {
             **options,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 TEMPERATURE: Final[dict[str, float]] = {"observe": 0.3, "reflect": 0.0, "extract": 0.0}
 """By phase, as in the reference (values are worked out, not phrased); LiteLLM drops them where a model takes none."""
+WARMER: Final = 0.2
+WARMEST: Final = 1.0
+"""What each failure adds to the temperature, and up to where: the same answer again would be as useless."""
 
 COOL_THINKERS: Final = frozenset({"gemini", "vertex_ai"})
 """Providers that take a thinking budget together with a temperature; others insist on their own."""
@@ -54,7 +57,13 @@ NOT_SHOWN: Final = "[attachment by URL, not shown]"
 
 
 def call_arguments(
-    settings: Mapping[str, Any], provider_options: Mapping[str, Any], *, phase: Phase, provider: str, most: int | None
+    settings: Mapping[str, Any],
+    provider_options: Mapping[str, Any],
+    *,
+    phase: Phase,
+    provider: str,
+    most: int | None,
+    failures: int = 0,
 ) -> dict[str, Any]:
     """LiteLLM arguments of one call.
 
@@ -65,6 +74,7 @@ def call_arguments(
         phase: decides the default temperature.
         provider: LiteLLM's name of the provider.
         most: largest output of the model in tokens, if known; a larger wish is lowered to it.
+        failures: how often this input had no usable answer before.
 
     Raises:
         SetupError: a setting is no number, or a provider option cannot be passed on.
@@ -73,7 +83,7 @@ def call_arguments(
     thinks = "thinking" in arguments and provider not in COOL_THINKERS
     temperature = _number(settings, "temperature", None if thinks else TEMPERATURE[phase])
     if temperature is not None:
-        arguments["temperature"] = temperature
+        arguments["temperature"] = max(temperature, min(WARMEST, temperature + WARMER * failures))
     wish = _number(settings, "max_output_tokens", _number(settings, "maxOutputTokens", None))
     if wish is not None:
         arguments["max_tokens"] = max(1, int(wish) if most is None else min(int(wish), most))

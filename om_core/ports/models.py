@@ -121,7 +121,10 @@ Phase: TypeAlias = Literal["observe", "reflect", "extract"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One model call: the rendered prompt and the material it was rendered from (DESIGN 7)."""
+    """One model call: the rendered prompt and the material it was rendered from (DESIGN 7).
+
+    `failures`: how often this input had no usable answer before; the adapter asks differently then.
+    """
 
     phase: Phase
     model: str
@@ -130,6 +133,7 @@ class ModelRequest:
     settings: JsonObject = field(default_factory=dict)
     provider_options: JsonObject = field(default_factory=dict)
     prompt_version: str = ""
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,7 @@ def _ask(services: Services, tenant: str, job: Job, subject: Subject, cancelled:
     replies: list[ModelReply] = []
     insist = any(spec.retry_structured_extraction_on_empty_object for spec in structured)
     while wanted.values and not found and len(replies) < (2 if insist else 1):
-        reply = _call(services, subject, wanted, cancelled, again=bool(replies))
+        reply = _call(services, subject, wanted, cancelled, again=bool(replies), failures=job.failures + len(replies))
         replies.append(reply)
         answer = parse_values(reply.text)
         if answer is None:
@@ -166,7 +166,9 @@ def _ask(services: Services, tenant: str, job: Job, subject: Subject, cancelled:
     return answers
 
 
-def _call(services: Services, subject: Subject, wanted: Wanted, cancelled: Event, *, again: bool) -> ModelReply:
+def _call(
+    services: Services, subject: Subject, wanted: Wanted, cancelled: Event, *, again: bool, failures: int
+) -> ModelReply:
     phase = subject.policy.observation.model
     material = ExtractMaterial(
         values=wanted.values,
@@ -188,6 +190,7 @@ def _call(services: Services, subject: Subject, wanted: Wanted, cancelled: Event
         ),
         model_name(phase, subject.tokens),
         cancelled=cancelled,
+        failures=failures,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from om_core.domain.errors import GiveUpError, RetryLaterError, SetupError
@@ -42,9 +43,23 @@ def input_room(model: LanguageModel, phase: PhaseModel, *, overhead_tokens: int)
 
 
 def call(
-    model: LanguageModel, phase: PhaseModel, build: Callable[[str], ModelRequest], name: str, *, cancelled: Event
+    model: LanguageModel,
+    phase: PhaseModel,
+    build: Callable[[str], ModelRequest],
+    name: str,
+    *,
+    cancelled: Event,
+    failures: int,
 ) -> ModelReply:
     """Ask the model, then each fallback in turn where the one before is out of order.
+
+    Args:
+        model: answers the calls.
+        phase: says which fallbacks there are, and how long each may take.
+        build: makes the request for a model's name.
+        name: the model to ask first.
+        cancelled: gives the call up early once it is set.
+        failures: of the job before this attempt; what was unusable is asked for differently.
 
     Raises:
         RetryLaterError, GiveUpError, SetupError: of the last model asked.
@@ -52,7 +67,8 @@ def call(
     names = [name, *phase.fallbacks]
     for index, candidate in enumerate(names):
         try:
-            return ask(model, build(candidate), timeout_s=phase.max_attempt_s, cancelled=cancelled)
+            request = replace(build(candidate), failures=failures)
+            return ask(model, request, timeout_s=phase.max_attempt_s, cancelled=cancelled)
         except (RetryLaterError, SetupError):
             if cancelled.is_set() or index == len(names) - 1:
                 raise

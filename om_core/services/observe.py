@@ -234,9 +234,6 @@ def _ask_once(
     services: Services, chosen: Range, material: ObserverMaterial, cancelled: Event, *, failures: int
 ) -> JsonObject:
     observation = chosen.policy.observation
-    settings = dict(observation.model.settings)
-    if failures and "temperature" in settings:
-        settings["temperature"] = min(1.0, float(settings["temperature"]) + 0.2 * failures)  # retried differently
     name = model_name(observation.model, sum(message.tokens for message in material.messages))
     reply = call(
         services.model,
@@ -244,7 +241,7 @@ def _ask_once(
         lambda candidate: build_observer_request(
             material,
             model=candidate,
-            settings=settings,
+            settings=observation.model.settings,
             provider_options=observation.model.provider_options,
             instruction=observation.instruction,
             tokenizer=services.tokenizer,
@@ -253,6 +250,7 @@ def _ask_once(
         ),
         name,
         cancelled=cancelled,
+        failures=failures,
     )
     begins = first_day(material.messages, material.timezone)
     slugs = [value.slug for value in material.values]

@@ -164,6 +164,7 @@ def _candidate(
         ),
         model_name(reflection.model, source.tokens),
         cancelled=cancelled,
+        failures=job.failures,
     )
     slugs = [value.slug for value in values]
     output = parse_reflector(reply.text, finish_reason=reply.finish_reason, source=material.log, extra_tags=slugs)

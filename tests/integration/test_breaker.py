@@ -327,11 +327,21 @@ def test_a_fallback_is_asked_in_the_same_attempt_when_the_first_never_answers(ou
     assert chunk["model"] == "openai/spare"
 
 
+def _set(settings: JsonObject) -> JsonObject:
+    return {**OPTIONS, "observation": {**SMALL["observation"], "model_settings": settings}}
+
+
 @pytest.mark.report("E01", "E03")
 @pytest.mark.parametrize(
-    "options", [{**OPTIONS, "observation": {**SMALL["observation"], "model_settings": {"temperature": 0.3}}}], ids=[""]
+    ("options", "expected"),
+    [
+        (OPTIONS, [0.3, 0.5, 0.7]),
+        (_set({"temperature": 0.7}), [0.7, 0.9, 1.0]),
+        (_set({"temperature": 1.4}), [1.4, 1.4, 1.4]),
+    ],
+    ids=["default", "set", "hot"],
 )
-def test_an_unusable_answer_is_asked_for_again_with_other_parameters(outage: Outage) -> None:
+def test_an_unusable_answer_is_asked_for_again_with_other_parameters(outage: Outage, expected: list[float]) -> None:
     outage.answer = lambda _: Reply(text="I'm sorry, I can't help.")
     outage.talk(1)
     for _ in range(3):
@@ -339,7 +349,7 @@ def test_an_unusable_answer_is_asked_for_again_with_other_parameters(outage: Out
         outage.pass_time(60)
 
     asked = [call.request["temperature"] for call in outage.server.calls]
-    assert asked == pytest.approx([0.3, 0.5, 0.7])
+    assert asked == pytest.approx(expected)
 
 
 def test_retries_of_an_outage_wait_longer_each_time_up_to_a_cap_and_not_in_step(outage: Outage) -> None:

@@ -9,8 +9,8 @@ from om_core.llm.options import NOT_SHOWN, call_arguments, prompt_messages
 from om_core.ports import PromptMessage
 
 
-def arguments(settings=None, options=None, *, phase="observe", provider="openai", most=None):
-    return call_arguments(settings or {}, options or {}, phase=phase, provider=provider, most=most)
+def arguments(settings=None, options=None, *, phase="observe", provider="openai", most=None, failures=0):
+    return call_arguments(settings or {}, options or {}, phase=phase, provider=provider, most=most, failures=failures)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,20 @@ def arguments(settings=None, options=None, *, phase="observe", provider="openai"
 )
 def test_each_phase_has_its_own_temperature_unless_one_is_set(phase, settings, expected):
     assert arguments(settings, phase=phase)["temperature"] == expected
+
+
+@pytest.mark.report("E01")
+@pytest.mark.parametrize(
+    "phase, settings, failures, expected",
+    [
+        ("reflect", {}, 1, 0.2),
+        ("observe", {}, 2, 0.7),
+        ("observe", {}, 9, 1.0),
+        ("extract", {"temperature": 1.5}, 3, 1.5),
+    ],
+)
+def test_what_failed_before_is_asked_for_at_a_higher_temperature(phase, settings, failures, expected):
+    assert arguments(settings, phase=phase, failures=failures)["temperature"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
