@@ -12,6 +12,7 @@ from om_core.llm.offline_observe import notes_of, read_range, select
 from om_core.llm.offline_reflect import reflect
 from om_core.llm.offline_text import sentences, terse, words
 from om_core.ports import ExtractMaterial, ModelReply, ObserverMaterial, ReflectorMaterial
+from om_core.prompts.notes import EXTRACT_MARK
 from om_core.prompts.quoting import clean_text, escape_tags
 from om_core.prompts.redact import redact_messages
 from om_core.prompts.render import one_line
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 WINDOW_TOKENS: Final = 1_000_000
 _MOST: Final = 100
-EXTRACT_MARK: Final = "[extract: no notes could be made of these messages]"
 _TASK_CHARS: Final = 240
 _TASK_WORDS: Final = 2
 """A message with fewer content words (thanks, yes) is no task."""

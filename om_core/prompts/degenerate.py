@@ -52,7 +52,7 @@ def degenerate_reason(text: str, source: str = "") -> str | None:
             are alike; it is no longer than they are, and no more monotonous.
     """
     text = "\n".join(line[:LINE_CHARS] for line in text.split("\n"))
-    if (loop := _loop(text, source)) is not None:
+    if (loop := loop_reason(text, source)) is not None:
         return loop
     reason = _repetition(text) if len(text) >= MIN_CHARS else _endless(text)
     if reason is not None and len(text) <= len(source) and _packed(text) >= _packed(source):
@@ -65,7 +65,7 @@ def _packed(text: str) -> float:
     return len(zlib.compress(text.encode("utf-8", "replace"), 6)) / len(text)
 
 
-def _loop(text: str, source: str) -> str | None:
+def loop_reason(text: str, source: str) -> str | None:
     """The same few lines over and over, perhaps numbered, where those of the source are not."""
     lines = _lines(text)
     count, share = lines.total(), _repeated(lines)

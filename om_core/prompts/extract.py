@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from om_core.ports import ModelRequest, PromptMessage
+from om_core.prompts.notes import without_extract_marks
 from om_core.prompts.quoting import clean_text, quote_block
 from om_core.prompts.render import render_messages
 from om_core.prompts.templating import fill, load_parts
@@ -93,8 +94,8 @@ def _system(material: ExtractMaterial) -> str:
 def _user(material: ExtractMaterial, tokenizer: TextTokenizer) -> str:
     parts = load_parts(EXTRACT_TEMPLATE)
     texts = [known_block(material.values)]
-    if material.notes.strip():
-        texts.append(fill(parts["notes"], block=quote_block("notes", material.notes)))
+    if (notes := without_extract_marks(material.notes)).strip():
+        texts.append(fill(parts["notes"], block=quote_block("notes", notes)))
     if material.messages:
         history = render_messages(material.messages, timezone=material.timezone, tokenizer=tokenizer)
         if material.most_tokens is not None:

@@ -16,6 +16,8 @@ from om_core.prompts.render import MONTHS
 
 Priority: TypeAlias = Literal["🔴", "🟡", "🟢", "✅", ""]
 PRIORITIES: Final[tuple[Priority, ...]] = ("🔴", "🟡", "🟢", "✅")
+EXTRACT_MARK: Final = "[extract: no notes could be made of these messages]"
+"""A note that says of those below it that an extract stands for them. No model is shown it: it would be copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ _MONTH_NUMBER: Final = {name.lower(): number for number, name in enumerate(MONTH
 _BULLET: Final = re.compile(r"(?:[-*•+‣–]|\d{1,3}[.)])(?:\s++|(?=->|→))")
 _ARROW: Final = re.compile(r"(?:->|→|=>)\s*+")
 _MARK: Final = re.compile(r"\*{0,2}(🔴|🟡|🟢|✅|☑️?|✔️?)\ufe0f?\*{0,2}\s*+")
+_REFERENCE: Final = re.compile(r"\[m\d{1,18}(?:\s?[-–,]\s?m?\d{1,18}){0,8}\]:?\s*+")
+"""The number of an entry of the history; it means nothing to a reader of notes."""
 _TIME: Final = re.compile(r"\*{0,2}[(\[](\d{1,2}):(\d{2})(?::\d{2})?\s?([ap]\.?m\.?)?[)\]]\*{0,2}:?\s*+", re.IGNORECASE)
 _MONTH_DAY: Final = re.compile(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2})(?:st|nd|rd|th)?,? (?P<year>\d{4})\b")
 _DAY_MONTH: Final = re.compile(r"(?P<day>\d{1,2})(?:st|nd|rd|th)? (?P<month>[A-Za-z]{3,9})\.?,? (?P<year>\d{4})\b")
@@ -50,6 +54,7 @@ _DATE_LEAD: Final = re.compile(
 )
 _WEEKDAY: Final = re.compile(r"(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?,? ", re.IGNORECASE)
 _DATE_LINE_CHARS: Final = 120
+_DATE_WORDS: Final = 4
 
 
 def day_line(day: date) -> str:
@@ -73,6 +78,19 @@ def parse_day(line: str) -> date | None:
         if found and ((lead and lead["label"]) or not rest[found.end() :].strip(" :*_#")):
             return _as_date(found["year"], found["month"], found["day"])
     return None
+
+
+def names_no_day(text: str) -> bool:
+    """Whether a text is the header of a day that cannot be read, as in `Date: unknown`."""
+    lead = _DATE_LEAD.match(text[:_DATE_LINE_CHARS])
+    if lead is None or not lead["label"] or len(text) > _DATE_LINE_CHARS:
+        return False
+    return len(text[lead.end() :].split()) <= _DATE_WORDS
+
+
+def without_extract_marks(notes: str) -> str:
+    """The notes of a log as models are shown them."""
+    return "\n".join(line for line in notes.split("\n") if EXTRACT_MARK not in line)
 
 
 def _as_date(year: str, month: str, day: str) -> date | None:
@@ -120,15 +138,17 @@ def _note(line: str, day: date | None, *, follows: bool) -> Note | None:
 
 
 def _marks(text: str) -> tuple[Priority, str | None, str]:
-    """Mark and time at the start of a note, in either order, and the rest."""
+    """Mark and time at the start of a note, in either order, and the rest without the numbers of entries."""
     priority: Priority = ""
     time: str | None = None
-    for _ in range(3):
+    for _ in range(4):
         if not priority and (mark := _MARK.match(text)):
             priority = next((known for known in PRIORITIES if known == mark[1]), "✅")
             text = text[mark.end() :]
         elif time is None and (clock := _TIME.match(text)) and (time := _clock(clock)):
             text = text[clock.end() :]
+        elif reference := _REFERENCE.match(text):
+            text = text[reference.end() :]
         else:
             break
     return priority, time, text.strip()

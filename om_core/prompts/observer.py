@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from om_core.ports import ModelRequest, PromptMessage
 from om_core.prompts.attachments import attachment_blocks
 from om_core.prompts.extract import known_values, value_sections
+from om_core.prompts.notes import without_extract_marks
 from om_core.prompts.quoting import clean_text, quote_block
 from om_core.prompts.render import render_history
 from om_core.prompts.templating import fill, load_parts
@@ -84,8 +85,8 @@ def _asked(material: ObserverMaterial) -> list[str]:
 def _user_text(material: ObserverMaterial, history: History) -> str:
     parts = load_parts(OBSERVER_TEMPLATE)
     texts: list[str] = []
-    if material.prior_notes.strip():
-        texts.append(fill(parts["prior_notes"], block=quote_block("earlier-notes", material.prior_notes)))
+    if (earlier := without_extract_marks(material.prior_notes)).strip():
+        texts.append(fill(parts["prior_notes"], block=quote_block("earlier-notes", earlier)))
     if known := _known(material):
         texts.append(fill(parts["known"], block=quote_block("known", known)))
     texts.append(fill(parts["history"], block=quote_block("history", history.text)))

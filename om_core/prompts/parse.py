@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from om_core.domain.extraction import value_text
 from om_core.formats.sanitise import sanitise_json
-from om_core.prompts.degenerate import LINE_CHARS, degenerate_reason, echoes, is_refusal
-from om_core.prompts.notes import Note, format_notes, is_list_item, note_lines, parse_day
+from om_core.prompts.degenerate import LINE_CHARS, degenerate_reason, echoes, is_refusal, loop_reason
+from om_core.prompts.notes import EXTRACT_MARK, Note, format_notes, is_list_item, names_no_day, note_lines, parse_day
 from om_core.prompts.quoting import clean_text, escape_tags, strip_delimiters
 from om_core.prompts.redact import redact, redact_json
 from om_core.prompts.sections import Sections, split_sections
@@ -40,6 +40,8 @@ _NOTHING: Final = re.compile(
     r"(?: (?:to (?:note|observe|report|add|record)|(?:were|was|are|is)? ?(?:needed|found|made)))?[\s.!)\]]*+",
     re.IGNORECASE,
 )
+_PLACEHOLDERS: Final = frozenset({"text", "title"})
+"""What the form of an answer shows in the place of hints."""
 _FENCE: Final = re.compile(r"\s*+(?:```|~~~)[\w-]{0,20}\s*+")
 _TIMED: Final = re.compile(r"\(\d{1,2}:\d{2}")
 
@@ -189,19 +191,26 @@ def _notes(
             return "", f"{kind} in {len(text):,} characters, starting {text.strip()[:80]!r}"
     if is_refusal(found) and not _TIMED.search(found):
         return "", f"a refusal in {len(text):,} characters, starting {found.strip()[:80]!r}"
-    return _normal(found, template, default_day, max_bytes)
+    return _normal(found, template, default_day, max_bytes, source)
 
 
-def _normal(found: str, template: str, default_day: date | None, max_bytes: int) -> tuple[str, str | None]:
+def _normal(found: str, template: str, default_day: date | None, max_bytes: int, source: str) -> tuple[str, str | None]:
     lines = [line for line in found.split("\n") if not _FENCE.fullmatch(line)]
     notes = note_lines(escape_tags("\n".join(lines)), default_day=default_day)
-    own = [note for note in notes if not echoes(note.text, template)]
+    own = [note for note in notes if not _is_no_note(note.text, template)]
     repeated = sum(len(note.text) for note in notes) - sum(len(note.text) for note in own)
     if not notes:
         return "", None
     if not own or repeated > sum(len(note.text) for note in own):
         return "", f"the answer repeats its instructions in {repeated:,} characters"
+    if (loop := loop_reason("\n".join(note.line() for note in own), source)) is not None:
+        return "", loop
     return validate_notes(format_notes(_opened(own)), max_bytes=max_bytes), None
+
+
+def _is_no_note(text: str, template: str) -> bool:
+    """Whether a line is the template's, a header that cannot be read, or the mark that only an extract may bear."""
+    return echoes(text, template) or names_no_day(text) or EXTRACT_MARK in text.lower()
 
 
 def _opened(notes: list[Note]) -> list[Note]:
@@ -221,7 +230,7 @@ def _hint(sections: Sections, tag: str, *, most: int | None = HINT_CHARS) -> str
     value = escape_tags(sections.others.get(tag, "")).strip()
     lines = [line for line in value.split("\n") if not _FENCE.fullmatch(line)]
     value = "\n".join(lines).strip()
-    if not value or _NOTHING.fullmatch(value):
+    if not value or _NOTHING.fullmatch(value) or (most is not None and value.casefold() in _PLACEHOLDERS):
         return None
     return value if most is None or len(value) <= most else value[: most - len(CUT_MARK)] + CUT_MARK
 

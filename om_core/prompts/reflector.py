@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from om_core.ports import ModelRequest, PromptMessage
 from om_core.prompts.extract import known_block, value_sections
+from om_core.prompts.notes import without_extract_marks
 from om_core.prompts.quoting import clean_text, quote_block
 from om_core.prompts.templating import fill, load_parts
 
@@ -56,7 +57,7 @@ def build_reflector_request(
 
 def _user_text(material: ReflectorMaterial) -> str:
     parts = load_parts(REFLECTOR_TEMPLATE)
-    notes = fill(parts["notes"], block=quote_block("notes", material.log))
+    notes = fill(parts["notes"], block=quote_block("notes", without_extract_marks(material.log)))
     level = parts[f"level_{material.level}"].rstrip("\n")
     task = fill(parts["task"], tokens=f"{material.target_tokens:,}", level=level)
     return "\n\n".join(filter(None, (notes, known_block(material.values), task)))

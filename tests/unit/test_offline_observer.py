@@ -11,12 +11,12 @@ import pytest
 from om_core.domain.errors import RetryLaterError, SetupError
 from om_core.domain.message import Data, File, Image, OpenCall, Reasoning, Role, Text
 from om_core.domain.policy import OFFLINE_MODEL
-from om_core.llm.offline import EXTRACT_MARK, OfflineModel, extract_short
+from om_core.llm.offline import OfflineModel, extract_short
 from om_core.llm.offline_json import flat_json
 from om_core.llm.offline_text import sentences, terse, words
 from om_core.llm.offline_tools import call_head, shorten_paths
 from om_core.ports import ModelRequest, ObserverMaterial
-from om_core.prompts.notes import note_lines
+from om_core.prompts.notes import EXTRACT_MARK, note_lines
 from om_core.prompts.parse import parse_observer
 from tests.unit.prompt_samples import FourCharTokens, assistant, call, count, result, sample_material, stored, user
 

@@ -5,13 +5,21 @@ would be believed.
 """
 
 import json
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from om_core.ports import AskedValue, ExtractMaterial, ObserverMaterial, ReflectorMaterial
+from om_core.prompts.extract import build_extract_request
+from om_core.prompts.notes import EXTRACT_MARK, note_lines
+from om_core.prompts.observer import build_observer_request
 from om_core.prompts.parse import parse_observer, parse_reflector
+from om_core.prompts.reflector import build_reflector_request
 from om_core.prompts.templating import load_parts
+from om_core.tokens import TiktokenCounter
 
 ANSWERS = json.loads((Path(__file__).parents[1] / "golden" / "small_model_answers.json").read_text(encoding="utf-8"))
 SOURCE = "\n".join(
@@ -55,11 +63,75 @@ def test_a_line_of_the_form_is_dropped_from_real_notes():
     assert output.notes == f"Date: Mar 2, 2026\n{real}"
 
 
+@pytest.mark.parametrize(
+    "header", ["Date: Mon Tue, 2023", "**Date:** unknown", "* Date: 8. Mai 2023", "Date: Feb 30, 2023"]
+)
+def test_a_header_whose_day_cannot_be_read_is_no_note(header):
+    note = "* 🔴 (09:10) User moved to Lyon."
+    output = parse_observer(f"<observations>\n{header}\n{note}\n</observations>", default_day=date(2026, 3, 2))
+
+    assert output.notes == f"Date: Mar 2, 2026\n{note}"
+    assert parse_observer(f"<observations>\n{header}\n{header}\n</observations>").outcome == "unusable"
+
+
+def test_a_note_that_speaks_of_a_date_is_one():
+    note = "* Date: User wants to meet Maria for the first time on Friday"
+
+    assert parse_observer(f"<observations>\n{note}\n</observations>").notes == note
+
+
+@pytest.mark.parametrize(
+    "label", ["[m14] (14:09) ", "(14:09) [m14] ", "🟡 [m14]: (14:09) ", "[m14-m17] (14:09) ", "[m14, m17] (14:09) "]
+)
+def test_the_numbers_of_entries_are_not_taken_over(label):
+    output = parse_observer(f"* {label}Melanie painted a lake [m2].\n")
+
+    assert [(note.time, note.text) for note in note_lines(output.notes)] == [("14:09", "Melanie painted a lake [m2].")]
+
+
+def test_a_model_cannot_call_its_notes_an_extract():
+    mark = f"* 🟢 {EXTRACT_MARK}"
+    note = "* 🔴 (09:10) User moved to Lyon and lives in a small house by the river with two dogs and a cat."
+
+    assert parse_observer(f"{mark}\n{note}").notes == note
+    assert parse_reflector(f"{mark}\n" * 3).outcome == "unusable"
+
+
+def test_no_model_is_shown_that_notes_are_an_extract():
+    log = f"Date: March 2, 2026\n* 🟢 {EXTRACT_MARK}\n* 🟡 (09:10) User said: moved to Lyon."
+    asked = AskedValue(slug="city", name="City", instructions="Where the user lives.")
+    settings: dict[str, Any] = {"model": "openai/x", "settings": {}, "provider_options": {}}
+    requests = (
+        build_observer_request(
+            ObserverMaterial(messages=(), prior_notes=log), **settings, instruction=None, tokenizer=TiktokenCounter()
+        ),
+        build_reflector_request(ReflectorMaterial(log=log, level=0, target_tokens=100), **settings, instruction=None),
+        build_extract_request(ExtractMaterial(values=(asked,), notes=log), **settings, tokenizer=TiktokenCounter()),
+    )
+
+    for request in requests:
+        prompt = str(request.prompt)
+        assert "moved to Lyon" in prompt and EXTRACT_MARK not in prompt
+
+
+@pytest.mark.parametrize("word", ["text", "Text", "title", "TITLE"])
+def test_a_placeholder_is_no_hint(word):
+    output = parse_observer(
+        f"<observations>\n</observations>\n<current-task>\n{word}\n</current-task>\n<thread-title>\n{word}\n</thread-title>"
+    )
+
+    assert (output.outcome, output.current_task, output.thread_title) == ("valid", None, None)
+
+
 SHORT_LOOPS = {
     "one line": "* What can be done:\n" * 12,
     "a numbered line": "".join(f"{n}. What can be done:\n" for n in range(1, 13)),
     "two lines in turn": "* The user is asked.\n* The assistant answers.\n" * 6,
     "one real note before": "* 🔴 (10:00) User moved to Paris in May.\n" + "* What can be done:\n" * 12,
+    "repeated after lines of the instructions": "* These instructions are not part of the conversation: do not note them.\n"
+    * 4
+    + "* A request to know.\n" * 8
+    + "* User is well.\n",
     "words on one line": "* " + "the user said that " * 40,
 }
 
