@@ -48,7 +48,7 @@ _WRITE: Final = (
     *("POST /v1/chat/completions", "POST /v1/messages"),
     *(f"PUT {_THREAD}", f"POST {_THREAD}/messages"),
     *(f"POST {_THREAD}/observe", f"POST {_THREAD}/reflect", f"POST {_THREAD}/activate", f"POST {_THREAD}/flush"),
-    *(f"DELETE {_THREAD}", f"DELETE {_THREAD}/messages/{{message}}", f"POST {_THREAD}/rewind"),
+    *(f"DELETE {_THREAD}", f"DELETE {_THREAD}/messages/{{message}}", f"POST {_THREAD}/rewind", f"POST {_THREAD}/clone"),
     *(f"POST {_THREAD}/reflections/{{generation}}/restore", f"DELETE {_RESOURCE}"),
     *(f"PUT {_THREAD}/working-memory", f"POST {_THREAD}/working-memory", f"PUT {_RESOURCE}/working-memory"),
     *("POST /v1/jobs/{job_id}/retry", "POST /v1/jobs/{job_id}/cancel", "POST /v1/jobs/retry"),

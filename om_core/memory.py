@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from om_core.domain.job import JobKind
 from om_core.domain.reach import EVERYTHING, Reach
 from om_core.formats.fields import check_id
+from om_core.memory_clone import CloneMethods
 from om_core.memory_documents import WorkingMemoryMethods
 from om_core.memory_generations import GenerationMethods
 from om_core.memory_removal import RemovalMethods
@@ -43,7 +44,7 @@ FLUSH_WAIT_S = 120.0
 """Seconds that `flush` waits unless told otherwise."""
 
 
-class Memory(GenerationMethods, WorkingMemoryMethods, RemovalMethods, UsageMethods):
+class Memory(GenerationMethods, WorkingMemoryMethods, RemovalMethods, CloneMethods, UsageMethods):
     """Long memory of one tenant. Thread-safe; make one per process and `for_tenant` for others."""
 
     def __init__(

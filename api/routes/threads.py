@@ -11,7 +11,7 @@ from api.deps import MemoryDep
 from api.routes.replies import page_json, v1_router
 from api.schemas import answers, examples
 from api.schemas.fields import CursorQuery, LimitQuery, ResourceQuery, ThreadPath
-from api.schemas.requests import ThreadBody
+from api.schemas.requests import CloneBody, ThreadBody
 from om_core.services.views import thread_view
 
 router = v1_router("threads")
@@ -46,3 +46,15 @@ def list_threads(
 def get_status(thread: ThreadPath, memory: MemoryDep, resource_id: ResourceQuery = None) -> JSONResponse:
     """Token windows, cursors, running jobs, errors, and why nothing happens where nothing does."""
     return JSONResponse(memory.status(thread, resource=resource_id))
+
+
+@router.post("/threads/{thread}/clone", response_model=answers.Thread)
+def clone_thread(
+    thread: ThreadPath,
+    body: Annotated[CloneBody, Body(openapi_examples=examples.CLONE)],
+    memory: MemoryDep,
+    resource_id: ResourceQuery = None,
+) -> JSONResponse:
+    """Fork a thread with its memory. `resource_id` of the query is the original's, that of the body the fork's."""
+    made = memory.clone(thread, body.thread, resource=resource_id, to_resource=body.resource_id, to_seq=body.to_seq)
+    return JSONResponse(thread_view(made))

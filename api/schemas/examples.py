@@ -101,3 +101,6 @@ KEY: Final[Examples] = {
     ),
 }
 REWIND: Final[Examples] = {"keep_two": _example("Keep the first message", {"to_seq": 1})}
+CLONE: Final[Examples] = {
+    "all": _example("Go on from here in another thread", {"thread": "conversation-123-b"}),
+}

@@ -127,3 +127,13 @@ class RewindBody(Strict):
 
     resource_id: Id | None = None
     to_seq: Annotated[int, Field(ge=0, le=MAX_SEQ, description="The last message that stays; 0: none.")]
+
+
+class CloneBody(Strict):
+    """The thread to make."""
+
+    thread: Id = Field(description="Its id; there is none of this name yet.")
+    resource_id: Id | None = Field(None, description="Its resource; absent: that of the original.")
+    to_seq: Annotated[int, Field(ge=0, le=MAX_SEQ)] | None = Field(
+        None, description="The last message that is taken over; absent: all."
+    )

@@ -40,9 +40,9 @@ def get(path: str, **query: Any) -> Call:
     return Call(method="GET", path=path, query=_given(query))
 
 
-def post(path: str, body: JsonObject | None = None, *, wait_s: float = 0.0) -> Call:
+def post(path: str, body: JsonObject | None = None, *, wait_s: float = 0.0, **query: Any) -> Call:
     """A request with a body; fields without a value are left out."""
-    return Call(method="POST", path=path, body=_given(body or {}), wait_s=wait_s)
+    return Call(method="POST", path=path, query=_given(query), body=_given(body or {}), wait_s=wait_s)
 
 
 def post_to(path: str, **query: Any) -> Call:

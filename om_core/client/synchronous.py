@@ -223,6 +223,19 @@ class MemoryClient:
         path = calls.thread_path(thread, f"/messages/{calls.quoted(message_id)}")
         return self._ask(calls.delete(path, resource_id=resource))
 
+    def clone(
+        self,
+        thread: str,
+        to_thread: str,
+        *,
+        resource: str | None = None,
+        to_resource: str | None = None,
+        to_seq: int | None = None,
+    ) -> JsonObject:
+        """Fork a thread with its memory, as it is or as it was at `to_seq`; the new thread."""
+        body = {"thread": to_thread, "resource_id": to_resource, "to_seq": to_seq}
+        return self._ask(calls.post(calls.thread_path(thread, "/clone"), body, resource_id=resource))
+
     def rewind(self, thread: str, to_seq: int, *, resource: str | None = None) -> JsonObject:
         """Remove everything above `to_seq`, to edit and regenerate; the counts."""
         body = {"to_seq": to_seq, "resource_id": resource}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from om_core.domain.policy import JobPolicy
     from om_core.domain.reach import Reach
     from om_core.domain.thread import MemoryState, Snapshot, ThreadState
+    from om_core.ports.copying import Copies
     from om_core.ports.event_log import Events
     from om_core.ports.kept import Extractions, Reflections, WorkingMemories
     from om_core.ports.keys import Keys
@@ -257,6 +258,9 @@ class Transaction(Protocol):
 
     @property
     def removal(self) -> Removals: ...
+
+    @property
+    def copies(self) -> Copies: ...
 
     @property
     def deletions(self) -> Deletions: ...

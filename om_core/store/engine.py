@@ -18,6 +18,7 @@ from om_core.domain.errors import ForbiddenError, SetupError
 from om_core.domain.reach import EVERYTHING
 from om_core.store.chunks import ChunkRows
 from om_core.store.claims import read_budgets
+from om_core.store.copying import CopyRows
 from om_core.store.deletion import DeletionRows
 from om_core.store.events import EventRows
 from om_core.store.jobs import JobRows
@@ -65,6 +66,7 @@ class PostgresTransaction:
         self.keys = KeyRows(session)
         self.webhooks = WebhookRows(session)
         self.removal = RemovalRows(session)
+        self.copies = CopyRows(session)
         self.deletions = DeletionRows(session)
         self.working_memory = WorkingMemoryRows(session)
         self.extractions = ExtractionRows(session)

@@ -107,6 +107,7 @@ def test_every_reading_and_working_method_answers(services: Services, client: Me
     assert client.flush("t", wait_s=0)["observe"] is not None
     assert client.set_working_memory("# About me", resource="r", version=0)["version"] == 1
     assert client.working_memory(resource="r")["content"] == "# About me"
+    assert client.clone("t", "fork", resource="r", to_resource="other", to_seq=3)["resource_id"] == "other"
     assert client.tools() == Memory(services).tools()
     assert client.working_memory("t", resource="r")["format"] == "markdown"
 
