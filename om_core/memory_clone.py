@@ -29,7 +29,7 @@ class CloneMethods:
         """Fork a thread with its memory, as it is or as it was at `to_seq`; the new thread.
 
         Raises:
-            ConflictError: `to_thread` exists already, or the memory is shared by the threads of a resource.
+            ConflictError: `to_thread` exists already.
             InvalidInputError: `to_seq` is above the newest message.
             NotFoundError, AmbiguousThreadError: no such thread, or several and no resource given.
         """

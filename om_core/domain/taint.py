@@ -22,6 +22,8 @@ class ChunkFact:
     from_seq: int
     to_seq: int
     position: int | None = None
+    shared_chunk_id: int | None = None
+    """Whose notes stand for this range as well: that of the thread it was cloned from, in the same log."""
     shown_chunks: tuple[int, ...] = ()
     """Also of other memories: a document of the resource carries values from one to another."""
     shown_generation: int | None = None
@@ -83,12 +85,14 @@ def spread(
         said: content words of all that chunks say (notes, hints, values, the title they gave), by id.
         own_words: content words of the messages of a chunk that are left; asked only where it matters.
 
-    A chunk is tainted when it covers a removed message, or when it was shown something tainted and repeats a word of
-    what was removed that its own messages do not hold. A generation is tainted when a tainted chunk lies below it.
+    A chunk is tainted when it covers a removed message, when the notes that stand for it too are tainted, or when it
+    was shown something tainted and repeats a word of what was removed that its own messages do not hold. A generation
+    is tainted when a tainted chunk lies below it.
     """
     tainted = set(covering)
     cleared: set[int] = set()
     while True:
+        tainted |= {chunk.id for chunk in chunks if chunk.shared_chunk_id in tainted}
         found = _fallen(chunks, generations, tainted)
         before = len(tainted)
         starts = _starts(chunks, tainted)

@@ -99,11 +99,7 @@ class Memories(Protocol):
         """Thread, memory and live kinds of work as this transaction sees them, without locks."""
 
     def find(self, resource_id: str | None, external_id: str) -> Snapshot | None:
-        """The same by the caller's ids.
-
-        Raises:
-            AmbiguousThreadError: no resource given, and several have the thread.
-        """
+        """The same by the caller's ids; AmbiguousThreadError without a resource where several have the thread."""
 
 
 class Messages(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from om_core.domain.cuts import MOST_OPEN_CALLS, open_calls
 from om_core.domain.errors import ConflictError, InvalidInputError, NotFoundError
@@ -16,8 +16,12 @@ from om_core.services.enqueue import decide_again
 from om_core.services.recount import ALL, restate
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from om_core.domain.message import OpenCall
     from om_core.domain.thread import MemoryState, ThreadState
     from om_core.ports import Transaction
+    from om_core.ports.copying import Copied
     from om_core.services.deps import Services
 
 
@@ -38,10 +42,13 @@ def clone(services: Services, tenant: str, request: CloneRequest) -> ThreadState
     A chunk that reaches beyond `to_seq` is not taken over, its messages are observed again; so is what stands after
     notes that a removal has emptied. Work that is under way stays with the original.
 
+    Where threads of a resource share a memory, a clone for the same resource shares it too: notes that the log has are
+    not written a second time. For another resource the thread's own notes are added to the log of that one.
+
     Raises:
         NotFoundError, AmbiguousThreadError: no such thread, or several and no resource given.
         InvalidInputError: an id is wrong, or `to_seq` is above the newest message.
-        ConflictError: the new thread exists already, or the original shares its memory with other threads.
+        ConflictError: the new thread exists already.
     """
     check_id(request.to_thread, "thread")
     if request.to_resource is not None:
@@ -51,21 +58,32 @@ def clone(services: Services, tenant: str, request: CloneRequest) -> ThreadState
         source = tx.threads.lock_by_id(found.thread.id)
         if source is None:
             raise NotFoundError(f"no thread {request.thread!r}")
-        memory = tx.memories.lock(source.memory_id)
-        if memory.scope != "thread":
-            raise ConflictError(
-                "this thread shares its memory with others of its resource: only a thread that has "
-                "its own (scope 'thread') can be cloned"
-            )
         to_seq = source.head_seq if request.to_seq is None else request.to_seq
         if not 0 <= to_seq <= source.head_seq:
             raise InvalidInputError(f"{to_seq} is not a seq from 0 to {source.head_seq}", path="to_seq")
-        target = _created(tx, source, memory, request, to_seq)
-        _fill(tx, services, source, memory, target, to_seq)
+        target = _created(tx, source, found.memory, request, to_seq)
+        locked = {memory_id: tx.memories.lock(memory_id) for memory_id in sorted({source.memory_id, target.memory_id})}
+        copy = _Copy(source, target, locked[source.memory_id], locked[target.memory_id], to_seq)
+        _fill(tx, services, copy)
         snapshot = tx.memories.snapshot(target.id)
         jobs = decide_again(tx, services, snapshot, tx.now())
     services.dispatcher.ring(jobs)
     return snapshot.thread
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """Two locked threads with their memories, and the last message taken over."""
+
+    source: ThreadState
+    target: ThreadState
+    memory: MemoryState
+    into: MemoryState
+    to_seq: int
+
+    @property
+    def whole(self) -> bool:
+        return self.to_seq == self.source.head_seq
 
 
 def _created(
@@ -77,7 +95,7 @@ def _created(
         NewThread(
             external_id=request.to_thread,
             resource_id=resource,
-            scope="thread",
+            scope=memory.scope,
             title=source.title if known else None,
             metadata=source.metadata,
             timezone=source.timezone,
@@ -90,34 +108,30 @@ def _created(
     return replace(target, title_seq=source.title_seq if known else None)
 
 
-def _fill(
-    tx: Transaction, services: Services, source: ThreadState, memory: MemoryState, target: ThreadState, to_seq: int
-) -> None:
+def _fill(tx: Transaction, services: Services, copy: _Copy) -> None:
+    source, target, to_seq = copy.source, copy.target, copy.to_seq
     tx.copies.messages(source.id, target.id, resource=source.resource_id, to_seq=to_seq)
-    buffered, observed, position = tx.copies.chunks(source.id, target.id, target.memory_id, to_seq=to_seq)
-    tx.copies.generations(memory.id, target.memory_id, newest=memory.generation, position=position)
-    tx.copies.kept(source, target, to_seq=to_seq)
-    through = _log(tx, memory, target.memory_id, position)
-    rows = [row for row in tx.messages.between(target.id, 0, None, limit=ALL) if not row.removed]
+    copied = _notes(tx, copy)
+    tx.copies.document(source.id, target.id, to_seq=to_seq)
     now = tx.now()
-    calls = open_calls(rows, stored_at=now)[-MOST_OPEN_CALLS:]
+    calls, turn = _calls_and_turn(tx, copy, now)
+    observed = copied.observed_seq
     pins = {pin for pin in source.pins if pin <= observed} | {call.seq for call in calls if call.seq <= observed}
-    whole = to_seq == source.head_seq
-    changes = {
+    changes: dict[str, Any] = {
         "head_seq": to_seq,
-        "buffered_seq": buffered,
+        "buffered_seq": copied.buffered_seq,
         "observed_seq": observed,
         "open_calls": calls,
         "pins": tuple(sorted(pins)),
-        "turn": rows[-1].turn if rows else 0,
-        "turn_open": whole and source.turn_open,
+        "turn": turn,
+        "turn_open": copy.whole and source.turn_open,
         "title_seq": target.title_seq,
         "last_model": source.last_model,
-        "last_activity_at": now if rows else None,
-        "shown_position": max(position, through),
+        "last_activity_at": now if to_seq else None,
+        "shown_position": tx.memories.get(target.memory_id).next_position - 1,
     }
     tx.threads.update(target.id, **changes)
-    policy = services.policies.of(tx.memories.get(target.memory_id))
+    policy = services.policies.of(copy.into)
     restate(tx, policy, replace(target, **changes), lost_rows=True, lost_notes=True, lost_title=False)
     made = tx.memories.snapshot(target.id).thread
     tx.threads.update(
@@ -128,21 +142,55 @@ def _fill(
     )
 
 
-def _log(tx: Transaction, memory: MemoryState, memory_id: int, position: int) -> int:
-    """Make the newest generation taken over the base, and count the log; the position that it stands for."""
+def _calls_and_turn(tx: Transaction, copy: _Copy, now: datetime) -> tuple[tuple[OpenCall, ...], int]:
+    """Calls without a result among what was taken over, and the number of its last turn."""
+    if copy.whole:
+        return copy.source.open_calls, copy.source.turn
+    rows = [row for row in tx.messages.between(copy.target.id, 0, None, limit=ALL) if not row.removed]
+    return open_calls(rows, stored_at=now)[-MOST_OPEN_CALLS:], rows[-1].turn if rows else 0
+
+
+def _notes(tx: Transaction, copy: _Copy) -> Copied:
+    """Take over chunks, and the generations of a memory that is the thread's own."""
+    source, target, into, to_seq = copy.source.id, copy.target.id, copy.into, copy.to_seq
+    if copy.memory.scope == "thread":
+        copied = tx.copies.chunks(source, target, into.id, to_seq=to_seq)
+        position = copied.position
+        tx.copies.generations(copy.memory.id, into.id, newest=copy.memory.generation, position=position)
+        tx.copies.values(copy.memory.id, into.id, target, generations=True)
+        _make_log(tx, copy.memory, into.id, position)
+        return copied
+    after = into.next_position - 1
+    if into.id == copy.memory.id:
+        copied = tx.copies.shared_chunks(source, target, into.id, to_seq=to_seq, after=after)
+    else:
+        copied = tx.copies.moved_chunks(source, target, into.id, to_seq=to_seq, after=after)
+        tx.copies.values(copy.memory.id, into.id, target, generations=False)
+    log_tokens = into.log_tokens + copied.tokens
+    tx.memories.update(into.id, next_position=max(after, copied.position) + 1, log_tokens=log_tokens)
+    return copied
+
+
+def _make_log(tx: Transaction, memory: MemoryState, memory_id: int, position: int) -> None:
+    """Make the newest generation taken over the base of the new memory, take over what waits upon it, and count."""
     generation = tx.removal.newest_kept(memory_id)
     base = tx.reflections.get(memory_id, generation) if generation else None
     if base is not None:
         tx.removal.make_base(memory_id, generation)
     through, tokens = (base.through_position, base.tokens) if base else (0, 0)
     same = generation == memory.generation and (memory.repair_position or 0) <= position
+    waiting = memory.buffered_generation if same else None
+    if waiting is not None and not tx.copies.waiting(
+        memory.id, memory_id, generation=waiting, base=generation, position=position
+    ):
+        waiting = None
     tx.memories.update(
         memory_id,
         generation=generation,
+        buffered_generation=waiting,
         reflected_position=through,
         base_tokens=tokens,
         log_tokens=tokens + tx.chunks.log_tokens(memory_id, through),
-        next_position=position + 1,
+        next_position=max(position, through) + 1,
         repair_position=memory.repair_position if same else None,
     )
-    return through

@@ -56,7 +56,7 @@ UPDATE messages SET parts = NULL, metadata = NULL, fingerprint = NULL, author = 
  WHERE tenant_id = :tenant AND thread_id = :thread AND seq = ANY (:seqs) AND removed_at IS NULL
 """
 CHUNKS: Final = """
-SELECT id, memory_id, thread_id, from_seq, to_seq, position, shown_chunks, shown_generation FROM chunks
+SELECT id, memory_id, thread_id, from_seq, to_seq, position, shared_chunk_id, shown_chunks, shown_generation FROM chunks
  WHERE tenant_id = :tenant AND memory_id = ANY (:memories) ORDER BY id
 """
 SAID: Final = """
@@ -72,7 +72,7 @@ WITH left_of AS (
                           AND m.seq BETWEEN c.from_seq AND c.to_seq AND m.removed_at IS NULL
      WHERE c.tenant_id = :tenant AND c.id = ANY (:ids) GROUP BY c.id)
 UPDATE chunks c SET text = '', tokens = 0, hints = '{}', extracted = '{}', shown_chunks = '{}', shown_generation = NULL,
-                    message_tokens = l.tokens, stale = l.rows > 0,
+                    message_tokens = l.tokens, stale = l.rows > 0, shared_chunk_id = NULL,
                     kind = CASE WHEN l.rows > 0 THEN 'observed' ELSE 'empty' END
   FROM left_of l WHERE c.tenant_id = :tenant AND c.id = l.id
 RETURNING c.id, c.thread_id, c.stale
@@ -234,6 +234,7 @@ def _fact(row: Any) -> ChunkFact:
         from_seq=row["from_seq"],
         to_seq=row["to_seq"],
         position=row["position"],
+        shared_chunk_id=row["shared_chunk_id"],
         shown_chunks=tuple(row["shown_chunks"]),
         shown_generation=row["shown_generation"] or None,
     )

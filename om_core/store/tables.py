@@ -185,6 +185,7 @@ chunks = sa.Table(
     sa.Column("message_tokens", sa.BigInteger, nullable=False),
     sa.Column("job_id", sa.BigInteger),
     sa.Column("attempt", sa.BigInteger),
+    sa.Column("shared_chunk_id", sa.BigInteger),
     sa.Column("shown_chunks", ARRAY(sa.BigInteger), nullable=False, server_default=sa.text("'{}'")),
     sa.Column("shown_generation", sa.BigInteger),
     json_column("hints", "'{}'"),
@@ -212,6 +213,7 @@ chunks = sa.Table(
     sa.CheckConstraint("from_seq >= 1 AND from_seq <= to_seq", name="range"),
     sa.CheckConstraint("(state = 'active') = (position IS NOT NULL)", name="position"),
     sa.CheckConstraint("kind <> 'empty' OR (text = '' AND tokens = 0)", name="empty"),
+    sa.CheckConstraint("shared_chunk_id IS NULL OR kind = 'empty'", name="shared"),
     sa.CheckConstraint("tokens >= 0 AND message_tokens >= 0", name="tokens"),
 )
 sa.Index("chunks_job_idx", chunks.c.tenant_id, chunks.c.job_id)

@@ -195,7 +195,6 @@ TITLES: Final = {
     "S04": "an event is sent once what it reports can be read",
 }
 REASONS: Final[dict[str, str]] = {
-    "P04": f"{PENDING}clones",
     "E14": f"{PENDING}an evaluation of what must not be inferred",
     "E15": f"{PENDING}completion marks",
     "H06": f"{PENDING}a blank template that is sent back as content",

@@ -240,6 +240,7 @@ CREATE TABLE chunks (
     message_tokens BIGINT NOT NULL,
     job_id BIGINT,
     attempt BIGINT,
+    shared_chunk_id BIGINT,
     shown_chunks BIGINT[] DEFAULT '{}' NOT NULL,
     shown_generation BIGINT,
     hints JSON DEFAULT '{}' NOT NULL,
@@ -261,6 +262,7 @@ CREATE TABLE chunks (
     CONSTRAINT chunks_range_check CHECK (from_seq >= 1 AND from_seq <= to_seq),
     CONSTRAINT chunks_position_check CHECK ((state = 'active') = (position IS NOT NULL)),
     CONSTRAINT chunks_empty_check CHECK (kind <> 'empty' OR (text = '' AND tokens = 0)),
+    CONSTRAINT chunks_shared_check CHECK (shared_chunk_id IS NULL OR kind = 'empty'),
     CONSTRAINT chunks_tokens_check CHECK (tokens >= 0 AND message_tokens >= 0)
 );
 
