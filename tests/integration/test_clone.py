@@ -9,6 +9,7 @@ import pytest
 from om_core.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from om_core.memory import Memory
 from om_core.services.coverage import check_coverage, examine
+from om_core.store.engine import PostgresStore
 from tests.benchmarks.statements import record
 from tests.support.jobs import work_off
 
@@ -226,6 +227,7 @@ def test_a_clone_costs_the_same_statements_whatever_it_copies(services: Services
     memory = Memory(services)
     fill(memory, 40, "short")
     fill(memory, 120, "long")
+    assert isinstance(services.store, PostgresStore)
     recorder = record(services.store.engine)
 
     few = recorder.count(lambda: memory.clone("short", "copy-of-short", resource="r"))
