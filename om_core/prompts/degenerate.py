@@ -8,12 +8,13 @@ from collections import Counter
 from functools import cache
 from typing import Final
 
+from om_core.prompts.quoting import BLOCK_KINDS, SECTION_TAGS
 from om_core.prompts.templating import load_parts
 
 MIN_CHARS: Final = 2_000
 """Below it statistics say little: only a plain loop is called degenerate."""
 _LOOP_LINES: Final = 8
-_LOOP_LINE_CHARS: Final = 8
+_LOOP_LINE_CHARS: Final = 4
 _LOOP_SHARE: Final = 0.6
 """Above it lines repeat even where each note had a result of its own below it, and all results were equal."""
 _LOOP_CHARS: Final = 600
@@ -139,10 +140,18 @@ def _form_words(template: str) -> frozenset[str]:
     return frozenset(_WORD.findall(form.casefold()))
 
 
+@cache
+def _titles(template: str) -> frozenset[tuple[str, ...]]:
+    """The template's headings, and the names of sections and blocks."""
+    parts = "\n".join(load_parts(template).values())
+    headings = (line for line in parts.split("\n") if line.startswith("# "))
+    return frozenset(tuple(_WORD.findall(title.casefold())) for title in (*headings, *SECTION_TAGS, *BLOCK_KINDS))
+
+
 def echoes(line: str, template: str) -> bool:
-    """Whether a line is the template's: one of its placeholders, or at least eight words of it in their order."""
+    """Whether a line is the template's: a placeholder or title of it, or at least eight words of it in their order."""
     words = _WORD.findall(line.casefold())
-    if words and _form_words(template).issuperset(words):
+    if words and (_form_words(template).issuperset(words) or tuple(words) in _titles(template)):
         return True
     shingles = _shingles(line)
     if len(shingles) < _ECHO_WORDS - _SHINGLE + 1:

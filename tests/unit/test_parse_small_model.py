@@ -49,6 +49,7 @@ def test_no_recorded_answer_becomes_notes(answer):
         "<observations>\nDate: Mar 2, 2026\n* 🔴 (09:00) note\n  * -> detail\n</observations>",
         "* Date: Mon D, YYYY\n* 🟡 (HH:MM) note with details",
         f"{FORM}\n* tea",
+        "In the order you are given:\n* Observations\n* Notes\n* History\n* Current task:\n* What to keep",
     ],
 )
 def test_the_form_of_an_answer_is_no_answer(answer):
@@ -126,6 +127,7 @@ def test_a_placeholder_is_no_hint(word):
 SHORT_LOOPS = {
     "one line": "* What can be done:\n" * 12,
     "a numbered line": "".join(f"{n}. What can be done:\n" for n in range(1, 13)),
+    "one short word": "* User is well.\n" + "* Remarks\n" * 12,
     "two lines in turn": "* The user is asked.\n* The assistant answers.\n" * 6,
     "one real note before": "* 🔴 (10:00) User moved to Paris in May.\n" + "* What can be done:\n" * 12,
     "repeated after lines of the instructions": "* These instructions are not part of the conversation: do not note them.\n"
