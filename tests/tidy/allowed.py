@@ -21,6 +21,7 @@ LONG_MODULE = {
 SKIP_OR_TODO = {
     "tests/conftest.py": "the real conversations are optional on a developer's machine and required in CI",
     "tests/support/browser.py": "a browser is optional on a developer's machine and required in CI",
+    "tests/local_model/test_local_model.py": "a real model is asked for with `make local-model` only: it takes a quarter of an hour",
     "tests/integration/test_embedded_users.py": "only root can become another user, where that user reaches Python",
 }
 
