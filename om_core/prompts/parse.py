@@ -43,6 +43,7 @@ _NOTHING: Final = re.compile(
 _PLACEHOLDERS: Final = frozenset({"text", "title"})
 """What the form of an answer shows in the place of hints."""
 _FENCE: Final = re.compile(r"\s*+(?:```|~~~)[\w-]{0,20}\s*+")
+_WORDLESS: Final = re.compile(r"[\W_]*+(?:\d{1,2}:\d{2}[\W_]*+)?")
 _TIMED: Final = re.compile(r"\(\d{1,2}:\d{2}")
 
 
@@ -209,8 +210,9 @@ def _normal(found: str, template: str, default_day: date | None, max_bytes: int,
 
 
 def _is_no_note(text: str, template: str) -> bool:
-    """Whether a line is the template's, a header that cannot be read, or the mark that only an extract may bear."""
-    return echoes(text, template) or names_no_day(text) or EXTRACT_MARK in text.lower()
+    """Whether a line is the template's, only a header or a time, or the mark that only an extract may bear."""
+    bare = names_no_day(text) or _WORDLESS.fullmatch(text) is not None
+    return bare or echoes(text, template) or EXTRACT_MARK in text.lower()
 
 
 def _opened(notes: list[Note]) -> list[Note]:

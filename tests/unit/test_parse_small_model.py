@@ -81,6 +81,15 @@ def test_a_note_that_speaks_of_a_date_is_one():
     assert parse_observer(f"<observations>\n{note}\n</observations>").notes == note
 
 
+@pytest.mark.report("E05")
+def test_times_without_words_are_no_notes_and_replace_none():
+    bare = "Date: Jun 9, 2023\n* 🔴 (13:38\n* 🟡 (13:39\n* 🔴 (13:40\n* 🟢 ...\n"
+    note = "* 🔴 (09:10) User moved to Lyon and lives in a small house by the river:\n  * -> 134"
+
+    assert parse_reflector(bare).outcome == parse_observer(bare).outcome == "unusable"
+    assert parse_observer(f"{bare}{note}").notes == f"Date: Jun 9, 2023\n{note}"
+
+
 @pytest.mark.parametrize(
     "label", ["[m14] (14:09) ", "(14:09) [m14] ", "🟡 [m14]: (14:09) ", "[m14-m17] (14:09) ", "[m14, m17] (14:09) "]
 )
