@@ -42,10 +42,10 @@ def parts(folder: Path) -> tuple[Part, ...]:
     agents = read(folder / "tau_bench" / "gpt-4o-airline.first30.json").conversations
     agent = (message for conversation in agents for message in conversation.messages)
     return (
-        Part("friends", friends[:60]),
-        Part("french", _persona(folder, "Fr", 90)),
-        Part("chinese", _persona(folder, "Zh", 90)),
-        Part("agent", tuple(_dated(agent, 60))),
+        Part("friends", friends[:40]),
+        Part("french", _persona(folder, "Fr", 110)),
+        Part("chinese", _persona(folder, "Zh", 110)),
+        Part("agent", tuple(_dated(agent, 40))),
     )
 
 

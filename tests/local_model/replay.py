@@ -56,7 +56,7 @@ def options(*, hints: bool) -> JsonObject:
         "window_tokens": WINDOW_TOKENS,
         "max_attempt": "5m",
         "provider_options": {"openai": {"seed": 1}},
-        "model_settings": {"max_output_tokens": 160},
+        "model_settings": {"max_output_tokens": 100},
     }
     return {
         "model": MODEL,
@@ -68,7 +68,7 @@ def options(*, hints: bool) -> JsonObject:
             "continuation_hints": hints,
             "thread_title": hints,
         },
-        "reflection": {**phase, "observation_tokens": 450},
+        "reflection": {**phase, "observation_tokens": 600},
         "job": {"max_failures": 1, "backoff_base": 1, "backoff_cap": 1},
     }
 
