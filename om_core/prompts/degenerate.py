@@ -13,7 +13,7 @@ from om_core.prompts.templating import load_parts
 
 MIN_CHARS: Final = 2_000
 """Below it statistics say little: only a plain loop is called degenerate."""
-_LOOP_LINES: Final = 8
+_LOOP_LINES: Final = 6
 _LOOP_LINE_CHARS: Final = 4
 _LOOP_SHARE: Final = 0.6
 """Above it lines repeat even where each note had a result of its own below it, and all results were equal."""

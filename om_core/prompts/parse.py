@@ -201,12 +201,17 @@ def _normal(found: str, template: str, default_day: date | None, max_bytes: int,
     own = [note for note in notes if not _is_no_note(note.text, template)]
     repeated = sum(len(note.text) for note in notes) - sum(len(note.text) for note in own)
     if not notes:
-        return "", None
+        return "", "the answer holds marks and no words" if any(map(_is_bare, lines)) else None
     if not own or repeated > sum(len(note.text) for note in own):
         return "", f"the answer repeats its instructions in {repeated:,} characters"
     if (loop := loop_reason("\n".join(note.line() for note in own), source)) is not None:
         return "", loop
     return validate_notes(format_notes(_opened(own)), max_bytes=max_bytes), None
+
+
+def _is_bare(line: str) -> bool:
+    """Whether a line that gave no note holds more than a bullet or a day: it was meant to be one."""
+    return bool(line.strip(" \t*•+-")) and parse_day(line) is None
 
 
 def _is_no_note(text: str, template: str) -> bool:

@@ -121,8 +121,9 @@ def replay(services: Services, part: Part, *, hints: bool, outage: LocalModelSer
             _work_off(memory, runner, done)
         memory.activate(name, resource=name)
         memory.reflect(name, resource=name)
-        _work_off(memory, runner, done)
-        memory.activate(name, resource=name)
+        while _is_due(memory):
+            _work_off(memory, runner, done)
+            memory.activate(name, resource=name)
         _look(memory, done)
     return done
 

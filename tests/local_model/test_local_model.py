@@ -114,7 +114,7 @@ def test_junk_and_emptiness_never_replace_notes(run: tuple[list[Replayed], Recor
     done, _ = run
     for generation in (generation for one in done for generation in one.generations):
         assert 0 < generation["tokens"] < generation["input_tokens"]
-        assert parse_reflector(generation["text"]).outcome == "valid"
+        assert parse_reflector(generation["text"], source=generation["text"]).outcome == "valid"
 
 
 def test_observing_and_reflecting_happened_many_times(run: tuple[list[Replayed], Recorder]) -> None:

@@ -86,7 +86,8 @@ def test_times_without_words_are_no_notes_and_replace_none():
     bare = "Date: Jun 9, 2023\n* 🔴 (13:38\n* 🟡 (13:39\n* 🔴 (13:40\n* 🟢 ...\n"
     note = "* 🔴 (09:10) User moved to Lyon and lives in a small house by the river:\n  * -> 134"
 
-    assert parse_reflector(bare).outcome == parse_observer(bare).outcome == "unusable"
+    for answer in (bare, "Date: Jun 9, 2023\n* 🔴 (13:25)\n* 🟡\n"):
+        assert parse_reflector(answer).outcome == parse_observer(answer).outcome == "unusable"
     assert parse_observer(f"{bare}{note}").notes == f"Date: Jun 9, 2023\n{note}"
 
 
@@ -136,6 +137,7 @@ def test_a_placeholder_is_no_hint(word):
 SHORT_LOOPS = {
     "one line": "* What can be done:\n" * 12,
     "a numbered line": "".join(f"{n}. What can be done:\n" for n in range(1, 13)),
+    "six lines": "* User is well.\n" + "* What can be done:\n" * 5,
     "one short word": "* User is well.\n" + "* Remarks\n" * 12,
     "two lines in turn": "* The user is asked.\n* The assistant answers.\n" * 6,
     "one real note before": "* 🔴 (10:00) User moved to Paris in May.\n" + "* What can be done:\n" * 12,
