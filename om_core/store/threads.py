@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from om_core.domain.errors import NotFoundError
+from om_core.domain.errors import ConflictError, NotFoundError
 from om_core.ports import KnownMessage, LockedThread, Page, TailRow
 from om_core.store.cursors import decode_cursor, encode_cursor
 from om_core.store.events import event_params
@@ -58,6 +58,9 @@ def _known(row: dict[str, Any]) -> KnownMessage:
         message=None if stored.removed else stored.message,
         fingerprint=bytes.fromhex(row["fingerprint"]) if row["fingerprint"] else None,
     )
+
+CREATE_TRIES: Final = 5
+"""How often a thread is created anew where the memory that it joins is deleted at that moment."""
 
 
 class ThreadRows:
@@ -124,6 +127,16 @@ class ThreadRows:
             # As for a thread that does not exist: whether it does is not the caller's business.
             msg = f"no thread {new.external_id!r} of resource {new.resource_id!r}"
             raise NotFoundError(msg)
+        for _ in range(CREATE_TRIES):
+            if self._created(new):
+                return True
+            if self.get(new.resource_id, new.external_id) is not None:
+                return False
+        msg = f"the memory of resource {new.resource_id!r} is being deleted: try again"
+        raise ConflictError(msg)
+
+    def _created(self, new: NewThread) -> bool:
+        """One try: false where the thread exists, or where its memory was deleted between the two statements."""
         key = new.resource_id if new.scope == "resource" else f"{new.resource_id}/{new.external_id}"
         session = self._session
         session.execute(
@@ -131,21 +144,23 @@ class ThreadRows:
             .values(tenant_id=session.tenant_id, scope=new.scope, scope_key=key, config=new.config)
             .on_conflict_do_nothing(index_elements=["tenant_id", "scope", "scope_key"])
         )
+        row = {
+            "tenant_id": session.tenant_id,
+            "external_id": new.external_id,
+            "resource_id": new.resource_id,
+            "title": new.title,
+            "metadata": new.metadata,
+            "timezone": new.timezone,
+        }
+        values = [sa.cast(value, threads.c[name].type) for name, value in row.items()]
+        # What other threads of the memory noted before stands in the log from the first context on.
+        found = sa.select(*values, memories.c.id, memories.c.next_position - 1, memories.c.log_version)
+        names = [*row, "memory_id", "shown_position", "shown_version"]
         mine = (memories.c.tenant_id == session.tenant_id, memories.c.scope == new.scope, memories.c.scope_key == key)
         created = session.first(
+            # Locked, so that whoever deletes the memory has done it before this looks, or sees the thread.
             insert(threads)
-            .values(
-                tenant_id=session.tenant_id,
-                external_id=new.external_id,
-                resource_id=new.resource_id,
-                memory_id=sa.select(memories.c.id).where(*mine).scalar_subquery(),
-                # What other threads of the memory noted before stands in the log from the first context on.
-                shown_position=sa.select(memories.c.next_position - 1).where(*mine).scalar_subquery(),
-                shown_version=sa.select(memories.c.log_version).where(*mine).scalar_subquery(),
-                title=new.title,
-                metadata=new.metadata,
-                timezone=new.timezone,
-            )
+            .from_select(names, found.where(*mine).with_for_update(read=True, key_share=True))
             .on_conflict_do_nothing(index_elements=["tenant_id", "resource_id", "external_id"])
             .returning(threads.c.id)
         )

@@ -98,11 +98,11 @@ def _traces(tx: Transaction, world: World, thread: ThreadState) -> Iterator[str]
 
 
 def _reflected(tx: Transaction, thread: ThreadState) -> Iterator[str]:
-    """A generation in effect stands for every chunk up to its position."""
+    """A generation in effect, or waiting for it, stands for every chunk up to its position."""
     memory = tx.memories.get(thread.memory_id)
     chunks = tx.chunks.log(memory.id, 0)
     for one in tx.reflections.page(memory.id, cursor=None, limit=1000).items:
-        if one.state is not ReflectionState.ACTIVE:
+        if one.state not in {ReflectionState.ACTIVE, ReflectionState.BUFFERED}:
             continue
         expected = {
             trace for chunk in chunks if (chunk.position or 0) <= one.through_position for trace in traces(chunk.text)

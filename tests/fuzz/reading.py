@@ -42,7 +42,7 @@ def read_context(
     world.findings += [f"context: {problem}" for problem in check_context(found)]
     if found.trimmed is None and (lost := stored & dialogue.stored - shown(found)):
         world.findings.append(f"context: {sorted(lost)} stored before it, neither raw nor in the log")
-    if request.read_only or lives != dialogue.lives:
+    if request.read_only or lives != dialogue.lives or dialogue.ending:
         return
     known = seen if seen is not None and seen.lives == lives else None
     if known is not None and found.prefix_changed is None and not _extends(known.context, found) and world.one_reader:

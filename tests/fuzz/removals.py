@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from om_core.domain.errors import NotFoundError
+from om_core.domain.errors import InvalidInputError, NotFoundError
 from om_core.services.forget import delete_thread as delete
 from om_core.services.remove import delete_message as forget
 from om_core.services.remove import rewind as go_back
@@ -70,23 +70,32 @@ def delete_message(world: World, rng: Random) -> None:
 @operation(3)
 def rewind(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
+    lives = dialogue.lives
     with _taking(world, dialogue) as rows:
         if not rows:
             return
         to_seq = max(0, rows[-1].seq - rng.choice([1, 1, 2, 5, 20]))
         _no_longer_owed(dialogue, [row for row in rows if row.seq > to_seq])
-        go_back(process_of(world, rng), TENANT, dialogue.name, to_seq, RESOURCE)
+        try:
+            go_back(process_of(world, rng), TENANT, dialogue.name, to_seq, RESOURCE)
+        except InvalidInputError:
+            if lives == dialogue.lives:  # else another thread has the name by now, and is shorter
+                raise
 
 
 @operation(1)
 def delete_thread(world: World, rng: Random) -> None:
     dialogue = dialogue_of(world, rng)
     dialogue.lives += 1
+    dialogue.ending += 1  # until it ends nobody knows which of two threads a context shows
     dialogue.gone.clear()  # under the same name another thread may hold the same words again
-    with _taking(world, dialogue) as rows:
-        _no_longer_owed(dialogue, rows)
-        delete(process_of(world, rng), TENANT, dialogue.name, RESOURCE)
-    dialogue.lives += 1
+    try:
+        with _taking(world, dialogue) as rows:
+            _no_longer_owed(dialogue, rows)
+            delete(process_of(world, rng), TENANT, dialogue.name, RESOURCE)
+    finally:
+        dialogue.ending -= 1
+        dialogue.lives += 1
 
 
 @operation(2)

@@ -165,6 +165,8 @@ class Dialogue:
     """Removals under way."""
     lives: int = 0
     """Begun and ended deletions of the whole thread: the next one of this name is another."""
+    ending: int = 0
+    """Deletions of the whole thread under way."""
     reading: bool = False
     """Whether a context call is under way."""
     seen: Told | None = None
