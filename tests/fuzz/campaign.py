@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from om_core.store.engine import PostgresStore
-from tests.fuzz.mutants import MUTANTS, SHARED, mutant
+from tests.fuzz.mutants import MUTANTS, SHARED, THEMES, mutant
 from tests.fuzz.processes import OPERATIONS as PROCESS_OPERATIONS
 from tests.fuzz.schedule import Outcome, draw, play, play_processes, shrink
 
@@ -103,12 +103,13 @@ def _count(report: Report, seed: int, outcome: Outcome, told: Callable[[str], No
 
 
 def hunt(place: Arena, names: Sequence[str] = tuple(MUTANTS), limit: int = MUTANT_SEEDS) -> dict[str, int | None]:
-    """Seeds that each mutant took to be caught; None: none of them caught it. Guards that only a shared memory has are
-    hunted where there is one.
+    """Seeds of the guard's theme that each mutant took to be caught; None: none of them caught it. Guards that only a
+    shared memory has are hunted where there is one.
     """
     found: dict[str, int | None] = {}
     for name in names:
-        plans = (plan for plan in map(draw, count()) if name not in SHARED or plan.scope == "resource")
+        mine = (plan for plan in map(draw, count()) if plan.theme == THEMES[name])
+        plans = (plan for plan in mine if name not in SHARED or plan.scope == "resource")
         with mutant(name, place.admin):
             tries = enumerate(islice(plans, limit), start=1)
             found[name] = next((n for n, plan in tries if play(place.store, place.admin, plan).findings), None)

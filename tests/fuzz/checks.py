@@ -56,6 +56,15 @@ def wake_all(world: World) -> None:
         wake(world.services, tenant, thread_id)
 
 
+def read_all(world: World) -> None:
+    """Every client asks once more, and knows what it was told before."""
+    from tests.fuzz.reading import read_context
+
+    for thread in threads(world):
+        dialogue = world.dialogues[thread.external_id]
+        read_context(world, world.services, dialogue, max_tokens=None, read_only=False, wait=False)
+
+
 def threads(world: World) -> list[ThreadState]:
     """The threads that came to be."""
     with world.store.reading(TENANT) as tx:

@@ -187,6 +187,17 @@ MUTANTS: Final[Mapping[str, tuple[Guard, ...]]] = {
     "stale": (without_stale,),
 }
 """Name of the guard: it, and what has to go with it, because it would hide its absence."""
+THEMES: Final[Mapping[str, str]] = {
+    "fence": "leases",
+    "cursor": "leases",
+    "range": "leases",
+    "version": "readers",
+    "base_generation": "leases",
+    "shown_position": "readers",
+    "removal": "everything",
+    "stale": "removal",
+}
+"""The schedules that have much of what the guard is for."""
 SHARED: Final = frozenset({"shown_position"})
 """Guards that only a memory of several threads needs."""
 

@@ -264,6 +264,16 @@ def ask_by_hand(world: World, rng: Random) -> None:
     ask_for(process_of(world, rng), TENANT, kind, dialogue_of(world, rng).name, RESOURCE)
 
 
+@operation(3)
+def flush(world: World, rng: Random) -> None:
+    """What is pending is noted and moved into the log at once."""
+    dialogue = dialogue_of(world, rng)
+    ask_for(process_of(world, rng), TENANT, JobKind.OBSERVE, dialogue.name, RESOURCE)
+    for queue in ("observation", "buffering"):
+        rng.choice(world.runners).run(queue)
+    activate(process_of(world, rng), TENANT, _thread_id(world, dialogue), forced="manual")
+
+
 @operation(2)
 def redrive(world: World, rng: Random) -> None:
     redrive_all(process_of(world, rng), TENANT)

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from om_core.domain.errors import InvalidInputError, NotFoundError
+from om_core.domain.job import JobKind
 from om_core.services.forget import delete_thread as delete
+from om_core.services.manual import ask_for
 from om_core.services.remove import delete_message as forget
 from om_core.services.remove import rewind as go_back
 from om_core.services.restore import restore
@@ -54,10 +56,25 @@ def _no_longer_owed(dialogue: Dialogue, rows: Iterable[StoredMessage]) -> set[st
 
 @operation(3)
 def delete_message(world: World, rng: Random) -> None:
+    _forget(world, rng, dialogue_of(world, rng), through=None)
+
+
+@operation(2)
+def forget_and_condense(world: World, rng: Random) -> None:
+    """Somebody deletes what is noted already, and has the log condensed while its notes are still to be made again."""
     dialogue = dialogue_of(world, rng)
+    with world.store.reading(TENANT) as tx:
+        found = tx.threads.get(RESOURCE, dialogue.name)
+    if found is not None:
+        _forget(world, rng, dialogue, through=found.observed_seq)
+        ask_for(process_of(world, rng), TENANT, JobKind.REFLECT, dialogue.name, RESOURCE)
+
+
+def _forget(world: World, rng: Random, dialogue: Dialogue, *, through: int | None) -> None:
+    """Delete one message, of those up to a seq if any is named there."""
     lives = dialogue.lives
     with _taking(world, dialogue) as rows:
-        named = [row for row in rows if row.message.id is not None]
+        named = [row for row in rows if row.message.id is not None and (through is None or row.seq <= through)]
         if not named:
             return
         first = rng.choice(named)
