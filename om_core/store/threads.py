@@ -59,6 +59,7 @@ def _known(row: dict[str, Any]) -> KnownMessage:
         fingerprint=bytes.fromhex(row["fingerprint"]) if row["fingerprint"] else None,
     )
 
+
 CREATE_TRIES: Final = 5
 """How often a thread is created anew where the memory that it joins is deleted at that moment."""
 
