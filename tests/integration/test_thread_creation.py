@@ -18,7 +18,8 @@ def test_a_thread_joins_a_memory_that_is_deleted_at_that_moment(
 ) -> None:
     memory = Memory(services)
     memory.put_thread("old", resource="r", scope="resource")
-    execute, deleted = Session.execute, []
+    execute = Session.execute
+    deleted: list[str] = []
 
     def deleting(self: Session, statement: Any, params: Any = None) -> Any:
         found = execute(self, statement, params)
