@@ -11,6 +11,7 @@ from tests.fuzz.schedule import draw, play, play_processes, shrink
 BATCH = 10
 
 
+@pytest.mark.conforms("11.3", "11.37")
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 50, BATCH))
 def test_every_promise_holds_after_every_schedule(place: Arena, first: int):
@@ -20,6 +21,7 @@ def test_every_promise_holds_after_every_schedule(place: Arena, first: int):
     assert (report.seeds, report.violations) == (BATCH, 0)
 
 
+@pytest.mark.conforms("11.37")
 @pytest.mark.slow
 def test_two_processes_at_one_thread_keep_every_promise(place: Arena):
     assert play_processes(place.store, place.admin, place.url, 1).findings == []

@@ -122,6 +122,7 @@ def test_a_step_that_makes_work_due_names_the_jobs(client: ApiClient, thread: st
     assert client.ok("GET", f"/v1/jobs/{answer['jobs'][0]['id']}")["thread"] == thread
 
 
+@pytest.mark.conforms("10.4")
 def test_a_step_with_context_gets_the_prompt_in_the_same_answer(client: ApiClient, thread: str) -> None:
     answer = say(client, thread, "What is 2 + 2?", context={"format": "openai"})
 
@@ -169,6 +170,7 @@ def test_a_repeated_idempotency_key_stores_nothing_twice(client: ApiClient, thre
     assert post("two", "k-1").status_code == 409
 
 
+@pytest.mark.conforms("1.1")
 @pytest.mark.report("B16")
 @pytest.mark.parametrize("by", ["body", "header", "both"])
 def test_mode_off_reads_nothing_writes_nothing_and_starts_nothing(client: ApiClient, by: str) -> None:
@@ -183,6 +185,7 @@ def test_mode_off_reads_nothing_writes_nothing_and_starts_nothing(client: ApiCli
     assert client.get(f"/v1/threads/off-{by}").status_code == 404
 
 
+@pytest.mark.conforms("1.1")
 def test_mode_read_only_stores_nothing_and_shows_the_context(client: ApiClient, thread: str) -> None:
     say(client, thread, "Stored before.")
 
@@ -239,6 +242,7 @@ def test_two_resources_with_one_thread_id_are_two_threads_and_one_must_be_named(
     assert texts == ["I am Ann.", "I am Bob."]
 
 
+@pytest.mark.conforms("10.4")
 def test_getting_a_context_changes_nothing_and_posting_activates_what_is_due(
     client: ApiClient, shared: Services, thread: str
 ) -> None:
@@ -306,6 +310,7 @@ def test_reflections_are_listed_with_their_text(client: ApiClient, shared: Servi
     assert newest["through_position"] >= 1
 
 
+@pytest.mark.conforms("11.7")
 def test_observe_without_waiting_answers_with_the_job_and_with_nothing_pending_says_why(
     client: ApiClient, shared: Services, thread: str
 ) -> None:

@@ -40,6 +40,7 @@ def fill(client: ApiClient, count: int = 24) -> None:
     say(client, "t", *[f"{n}: " + TALK.format(n=n) for n in range(count)])
 
 
+@pytest.mark.conforms("4.10")
 def test_observe_with_a_wait_answers_with_the_finished_job(worked: ApiClient) -> None:
     say(worked, "t", "I moved to Lisbon in May 2026.", "Noted.")
 
@@ -49,6 +50,7 @@ def test_observe_with_a_wait_answers_with_the_finished_job(worked: ApiClient) ->
     assert len(worked.ok("GET", "/v1/threads/t/observations", params={"state": "buffered"})["items"]) == 1
 
 
+@pytest.mark.conforms("10.1")
 @pytest.mark.report("A06")
 def test_flush_observes_everything_pending_and_activates_it(worked: ApiClient) -> None:
     fill(worked)
@@ -62,6 +64,7 @@ def test_flush_observes_everything_pending_and_activates_it(worked: ApiClient) -
     assert (again["activated"], again["observe"]["job"]) == (None, None)
 
 
+@pytest.mark.conforms("10.1")
 def test_reflect_with_a_wait_makes_a_generation(worked: ApiClient) -> None:
     for start in (0, 8, 16, 24):
         say(worked, "t", *[f"{n}: " + TALK.format(n=n) for n in range(start, start + 8)])

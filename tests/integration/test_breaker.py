@@ -267,6 +267,7 @@ def test_a_context_does_not_wait_for_a_model_whose_breaker_is_open(outage: Outag
     assert found.context.waited_s == 0
 
 
+@pytest.mark.conforms("4.7")
 @pytest.mark.report("K02")
 def test_the_pause_a_provider_asks_for_is_kept_by_job_and_breaker(outage: Outage) -> None:
     outage.answer = down(429, **{"Retry-After": "200"})
@@ -331,6 +332,7 @@ def _set(settings: JsonObject) -> JsonObject:
     return {**OPTIONS, "observation": {**SMALL["observation"], "model_settings": settings}}
 
 
+@pytest.mark.conforms("4.6")
 @pytest.mark.report("E01", "E03")
 @pytest.mark.parametrize(
     ("options", "expected"),
@@ -352,6 +354,7 @@ def test_an_unusable_answer_is_asked_for_again_with_other_parameters(outage: Out
     assert asked == pytest.approx(expected)
 
 
+@pytest.mark.conforms("4.7")
 def test_retries_of_an_outage_wait_longer_each_time_up_to_a_cap_and_not_in_step(outage: Outage) -> None:
     outage.answer = down()
     waits: list[float] = []

@@ -61,6 +61,7 @@ def thresholds(memory: Memory, thread: str) -> tuple[int, int]:
     return active["messages"]["threshold"], active["observations"]["threshold"]
 
 
+@pytest.mark.conforms("1.6")
 def test_with_a_shared_budget_messages_may_take_what_the_log_leaves(services_with: Callable[..., Services]):
     memory = Memory(
         services_with(
@@ -85,6 +86,7 @@ def test_with_a_shared_budget_messages_may_take_what_the_log_leaves(services_wit
     assert thresholds(memory, "t") == (1500 - log, max(1000, log))
 
 
+@pytest.mark.conforms("1.6")
 def test_a_shared_budget_never_goes_below_message_tokens(services_with: Callable[..., Services]):
     policy = services_with(
         {
@@ -98,6 +100,7 @@ def test_a_shared_budget_never_goes_below_message_tokens(services_with: Callable
     assert policy.with_shared_budget(100).observation.block_after_tokens == 1400
 
 
+@pytest.mark.conforms("11.26")
 @pytest.mark.parametrize(
     ("option", "least", "most"), [(0, 0, 0), (60, 20, 60), (2_000, 150, 2_000), (False, 150, 100_000)]
 )
@@ -128,6 +131,7 @@ def test_notes_shown_never_take_more_than_half_of_the_room(services_with: Callab
         assert COUNTER.count_text(request.material.prior_notes) <= 500  # type: ignore[union-attr]  # all observe
 
 
+@pytest.mark.conforms("4.9", "11.18")
 def test_threads_of_a_resource_take_turns_in_batches(services_with: Callable[..., Services]):
     model = Recording()
     options = {"model": "x/y", "scope": "resource", "observation": {**SMALL, "max_tokens_per_batch": 300}}
@@ -145,6 +149,7 @@ def test_threads_of_a_resource_take_turns_in_batches(services_with: Callable[...
     assert len(ranges) >= 4
 
 
+@pytest.mark.conforms("4.9")
 def test_a_message_larger_than_a_batch_is_a_batch_of_its_own(services_with: Callable[..., Services]):
     model = Recording()
     options = {"model": "x/y", "scope": "resource", "observation": {**SMALL, "max_tokens_per_batch": 100}}
@@ -164,6 +169,7 @@ def test_in_thread_scope_one_job_takes_what_fits(services_with: Callable[..., Se
     assert len(model.of("observe")) == 1
 
 
+@pytest.mark.conforms("1.3")
 def test_each_phase_calls_its_own_model_with_its_own_settings_and_instruction(services_with: Callable[..., Services]):
     model = Recording(away=frozenset({"a/first"}))
     options = {
@@ -198,6 +204,7 @@ def test_each_phase_calls_its_own_model_with_its_own_settings_and_instruction(se
     assert reflected[0].material.level == 0  # type: ignore[union-attr]  # asked for by hand
 
 
+@pytest.mark.conforms("1.7")
 def test_a_thread_may_have_thresholds_of_its_own(services_with: Callable[..., Services]):
     memory = Memory(services_with({"model": "offline/extractive", "observation": SMALL}))
     config = {"observation": {"message_tokens": 400}, "reflection": {"observation_tokens": 777}}

@@ -128,6 +128,7 @@ def replay(memory: Memory, clock: MovingClock, readers: list[Reader]) -> None:
         work_off(memory.services)
 
 
+@pytest.mark.conforms("11.44")
 @pytest.mark.parametrize(("scope", "names"), [("thread", "a"), ("resource", "ab")])
 def test_each_context_extends_the_one_before_it_over_200_turns(
     services_with: Callable[..., Services], scope: str, names: str, capsys: pytest.CaptureFixture[str]

@@ -57,6 +57,7 @@ def test_a_tenant_never_runs_more_than_its_cap(store: PostgresStore) -> None:
     assert claim(store, in_flight=3) is None
 
 
+@pytest.mark.conforms("11.29")
 @pytest.mark.report("K11")
 def test_claims_that_meet_never_pass_the_cap_together(store: PostgresStore) -> None:
     ids = backlog(store, "one", 60)

@@ -254,6 +254,7 @@ def test_migrate_prints_the_version_before_and_after(servers: Servers, tmp_path:
     assert "0001, up to date" in second.out
 
 
+@pytest.mark.conforms("11.18a")
 @pytest.mark.report("M07")
 def test_a_database_without_schema_says_which_command_makes_it(servers: Servers, tmp_path: Path) -> None:
     variables = environment(Settings(), OM_DATABASE_URL=servers.database_url("postgres"))

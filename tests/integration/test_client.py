@@ -56,6 +56,7 @@ def ask_async(api: ApiClient, use: Callable[[AsyncMemoryClient], Any]) -> Any:
     return asyncio.run(run())
 
 
+@pytest.mark.conforms("10.1")
 def test_the_clients_have_the_methods_of_memory() -> None:
     assert set(methods(Memory)) - HERE_ONLY <= set(methods(MemoryClient))
     assert set(methods(MemoryClient)) == set(methods(AsyncMemoryClient))

@@ -31,6 +31,7 @@ def holds(memory: Memory, thread: str, resource: str) -> None:
     assert check_coverage(memory.services, memory.tenant, thread, resource).holds
 
 
+@pytest.mark.conforms("10.3")
 def test_a_clone_shows_the_same_context_and_holds_every_invariant(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 30)
@@ -52,6 +53,7 @@ def test_a_clone_shows_the_same_context_and_holds_every_invariant(services: Serv
     assert shown[0].to_openai() == shown[1].to_openai()
 
 
+@pytest.mark.conforms("10.3")
 def test_a_chunk_that_reaches_beyond_is_observed_again(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 30)
@@ -69,6 +71,7 @@ def test_a_chunk_that_reaches_beyond_is_observed_again(services: Services) -> No
     holds(memory, "copy", "r")
 
 
+@pytest.mark.conforms("10.3")
 def test_a_deleted_message_goes_from_the_clone_and_a_deleted_thread_does_not(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 4)
@@ -80,6 +83,7 @@ def test_a_deleted_message_goes_from_the_clone_and_a_deleted_thread_does_not(ser
     assert len(memory.messages("copy", resource="other")) == 7
 
 
+@pytest.mark.conforms("10.3")
 def test_a_reflection_that_waits_takes_effect_in_the_clone_too(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 30)
@@ -121,6 +125,7 @@ def notes_in(log: str) -> list[str]:
     return sorted(line for line in log.splitlines() if line.startswith("* "))
 
 
+@pytest.mark.conforms("10.3")
 def test_a_clone_beside_the_original_shares_its_log_and_writes_no_note_twice(services: Services) -> None:
     memory = shared(services)
     before = log_of(memory, "t", "r")
@@ -135,6 +140,7 @@ def test_a_clone_beside_the_original_shares_its_log_and_writes_no_note_twice(ser
         holds(memory, thread, "r")
 
 
+@pytest.mark.conforms("10.3")
 @pytest.mark.parametrize("removal", ["delete", "rewind"])
 def test_a_clone_that_shares_notes_makes_its_own_when_the_original_goes(services: Services, removal: str) -> None:
     memory = shared(services)
@@ -154,6 +160,7 @@ def test_a_clone_that_shares_notes_makes_its_own_when_the_original_goes(services
     assert "Maria" in log_of(memory, "copy", "r")
 
 
+@pytest.mark.conforms("10.3")
 def test_another_resource_is_given_the_notes_of_the_thread_and_of_no_other(services: Services) -> None:
     memory = shared(services, threads=("t",))
     memory.append("t", [{"role": "user", "content": "Only here: the harbour of Rotterdam. " * 40}], resource="r")
@@ -184,6 +191,7 @@ def test_another_resource_is_given_the_notes_of_the_thread_and_of_no_other(servi
         assert "Genoa" not in log_of(memory, thread, "r")
 
 
+@pytest.mark.conforms("10.3")
 @pytest.mark.report("P04")
 def test_a_clone_has_the_tail_and_cursors_of_its_own_and_later_edits_of_either_stay_there(services: Services) -> None:
     memory = Memory(services)
@@ -209,6 +217,7 @@ def test_a_clone_has_the_tail_and_cursors_of_its_own_and_later_edits_of_either_s
         holds(memory, thread, resource)
 
 
+@pytest.mark.conforms("10.3")
 @pytest.mark.report("P04")
 def test_a_clone_that_fails_half_way_leaves_nothing(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(services)
@@ -223,6 +232,7 @@ def test_a_clone_that_fails_half_way_leaves_nothing(services: Services, monkeypa
     assert [thread.external_id for thread in memory.threads().items] == ["t"]
 
 
+@pytest.mark.conforms("10.3")
 def test_a_clone_costs_the_same_statements_whatever_it_copies(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 40, "short")
@@ -236,6 +246,7 @@ def test_a_clone_costs_the_same_statements_whatever_it_copies(services: Services
     assert recorder.count(lambda: memory.clone("long", "copy-of-long", resource="r")) == few
 
 
+@pytest.mark.conforms("10.3")
 @pytest.mark.report("P04")
 def test_work_is_done_for_a_clone_while_a_worker_holds_the_original(services: Services) -> None:
     memory = Memory(services)
@@ -253,6 +264,7 @@ def test_work_is_done_for_a_clone_while_a_worker_holds_the_original(services: Se
         holds(memory, thread, "r")
 
 
+@pytest.mark.conforms("10.3")
 def test_open_calls_titles_and_documents_go_with_the_clone(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 3)
@@ -273,6 +285,7 @@ def test_open_calls_titles_and_documents_go_with_the_clone(services: Services) -
     assert memory.get_thread("t", resource="r").open_calls
 
 
+@pytest.mark.conforms("10.3")
 def test_an_empty_thread_has_an_empty_clone(services: Services) -> None:
     memory = Memory(services)
     memory.put_thread("t", resource="r")
@@ -283,6 +296,7 @@ def test_an_empty_thread_has_an_empty_clone(services: Services) -> None:
     holds(memory, "copy", "r")
 
 
+@pytest.mark.conforms("10.3")
 def test_what_cannot_be_cloned_is_refused(services: Services) -> None:
     memory = Memory(services)
     fill(memory, 2)

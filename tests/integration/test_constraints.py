@@ -86,6 +86,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.conforms("11.32")
 @pytest.mark.parametrize("case", BROKEN)
 def test_the_database_refuses(memory: Memory, store: PostgresStore, case: str) -> None:
     statements, constraint = BROKEN[case]

@@ -80,6 +80,7 @@ REFLECTION: list[tuple[str, JsonObject, int, str, str | None]] = [
 ]
 
 
+@pytest.mark.conforms("11.47")
 @pytest.mark.parametrize(
     ("options", "seconds", "model", "reason"), [case[1:] for case in REFLECTION], ids=[case[0] for case in REFLECTION]
 )

@@ -16,6 +16,7 @@ __all__ = ["stage"]
 MOOD = Extractor("Mood", "How does the user feel?")
 
 
+@pytest.mark.conforms("6.4")
 def test_run_time_functions_are_called_when_the_value_is_asked_for(stage: Stage) -> None:
     stage.open(
         Extractor("Mood", extractors.ask_in_french), Extractor("Form", extractors.ask_in_french, extractors.mood_schema)
@@ -86,6 +87,7 @@ def test_a_function_s_value_is_held_against_the_schema(stage: Stage) -> None:
     assert "does not fit its schema" in stage.status()["extractions"][0]["error"]
 
 
+@pytest.mark.conforms("6.4")
 def test_what_a_function_is_given(stage: Stage) -> None:
     stage.open(Extractor("Mood", "How?", on_extracted=extractors.note))
     stage.sections = section("mood", "calm")
@@ -105,6 +107,7 @@ def test_what_a_function_is_given(stage: Stage) -> None:
     assert first.chunk_range == (1, stage.chunks()[0]["to_seq"])
 
 
+@pytest.mark.conforms("6.4")
 def test_a_hook_makes_a_value_that_no_model_is_asked_for(stage: Stage) -> None:
     stage.open(Extractor("Tally", mode="hook", on_extracted=extractors.count_notes))
     stage.turn()
@@ -116,6 +119,7 @@ def test_a_hook_makes_a_value_that_no_model_is_asked_for(stage: Stage) -> None:
     assert (first["before"], second["before"]) == (None, first)
 
 
+@pytest.mark.conforms("6.4")
 def test_signals_reach_followers_and_the_actor(stage: Stage) -> None:
     stage.open(Extractor("Mood", "How?", on_extracted=extractors.signal))
     stage.sections = section("mood", "calm")

@@ -20,6 +20,7 @@ MOOD = Extractor("Mood", "How does the user feel?")
 FORM = Extractor("Mood", "How does the user feel?", extractors.Mood)
 
 
+@pytest.mark.conforms("6.2")
 def test_an_inline_value_is_a_section_of_the_same_answer_and_takes_effect_with_its_chunk(stage: Stage) -> None:
     memory = stage.open(MOOD)
     stage.sections = section("mood", "calm")
@@ -62,6 +63,7 @@ def test_a_value_that_is_not_to_be_shown_again_is_not(stage: Stage) -> None:
     assert stage.status()["extracted"] == {"extracted": {"mood": "calm"}}
 
 
+@pytest.mark.conforms("6.2")
 @pytest.mark.parametrize(
     ("sections", "value"),
     [
@@ -122,6 +124,7 @@ def test_an_answer_cut_off_at_the_model_s_limit_gives_notes_and_no_values(stage:
     assert event["extractionFailures"] == [{"slug": "mood", "error": "the answer stopped at the model's output limit"}]
 
 
+@pytest.mark.conforms("6.3")
 def test_a_value_with_a_schema_takes_a_call_and_a_job_of_its_own(stage: Stage) -> None:
     stage.open(FORM)
     stage.objects = [{"mood": {"word": "calm", "strength": 2}}]
@@ -177,6 +180,7 @@ def test_a_value_takes_back_the_failure_before(stage: Stage) -> None:
     assert (found["value"], found["error"]) == ({"word": "calm"}, None)
 
 
+@pytest.mark.conforms("6.3")
 @pytest.mark.report("H04")
 @pytest.mark.parametrize(
     ("again", "answers", "calls", "value"),

@@ -87,6 +87,7 @@ def test_notes_of_a_real_model_over_http_are_stored_with_their_cost(scripted: Sc
     assert job["input_tokens"] > 0
 
 
+@pytest.mark.conforms("11.4")
 def test_a_poisoned_message_is_isolated_and_parked_and_all_others_are_observed(scripted: Scripted) -> None:
     scripted.script = poison("TRACE-4")
     scripted.talk(8)
@@ -127,6 +128,7 @@ def test_redriving_a_parked_chunk_replaces_its_text_in_place(scripted: Scripted)
     assert "TRACE-0" in first["text"]
 
 
+@pytest.mark.conforms("11.2")
 @pytest.mark.report("J10")
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_outage_waits_and_counts_as_no_failure(scripted: Scripted, status: int) -> None:
@@ -153,6 +155,7 @@ def test_a_wrong_key_waits_for_somebody_to_fix_it_and_says_so(scripted: Scripted
     assert error["code"] == "setup"
 
 
+@pytest.mark.conforms("11.1")
 @pytest.mark.report("E05", "E06")
 def test_empty_notes_cover_their_range_and_add_nothing(scripted: Scripted) -> None:
     scripted.script = lambda _: Reply(text="<observations>\n</observations>")
@@ -163,6 +166,7 @@ def test_empty_notes_cover_their_range_and_add_nothing(scripted: Scripted) -> No
     assert (chunk["kind"], chunk["text"], chunk["tokens"]) == ("empty", "", 0)
 
 
+@pytest.mark.conforms("11.13", "11.21")
 @pytest.mark.report("K01")
 def test_a_failed_attempt_is_an_event_and_turns_go_on(scripted: Scripted) -> None:
     scripted.script = lambda _: Reply(status=503, text="down")
@@ -177,6 +181,7 @@ def test_a_failed_attempt_is_an_event_and_turns_go_on(scripted: Scripted) -> Non
     assert len(scripted.memory.context("t", resource="r").context.messages) == 7
 
 
+@pytest.mark.conforms("11.26")
 @pytest.mark.report("E07")
 @pytest.mark.parametrize("options", [{**OPTIONS, "observation": {**SMALL["observation"], "window_tokens": 5000}}])
 def test_a_message_larger_than_the_window_is_observed_in_slices_of_one_chunk(scripted: Scripted) -> None:

@@ -81,6 +81,7 @@ def test_a_request_cannot_steer_the_call(world: World, field: str) -> None:
     assert world.provider.calls[-1].headers["authorization"] == "Bearer none"
 
 
+@pytest.mark.conforms("1.1")
 @pytest.mark.parametrize("place", ["headers", "body"])
 def test_a_thread_switches_memory_on(world: World, place: str) -> None:
     body = {"memory": {"thread": "t", "resource": "r"}} if place == "body" else {}

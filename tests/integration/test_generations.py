@@ -51,6 +51,8 @@ def ranges(found: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     return [(one["thread"], one["from_seq"], one["to_seq"]) for one in found]
 
 
+@pytest.mark.report("F07", "F09")
+@pytest.mark.conforms("5.2")
 def test_each_generation_says_what_it_changed_and_which_messages_stand_behind_it(memory: Memory):
     talk(memory, "t", 0, 6)
     reflect(memory, "t")
@@ -72,6 +74,7 @@ def test_each_generation_says_what_it_changed_and_which_messages_stand_behind_it
     assert memory.reflection("t", 2, resource="r", against=0)["diff"] != second["diff"]
 
 
+@pytest.mark.conforms("5.2")
 def test_in_resource_scope_the_messages_of_each_thread_stand_behind_it(services_with: Callable[..., Services]):
     memory = Memory(services_with({**OPTIONS, "scope": "resource"}))
     talk(memory, "a", 0, 4)
@@ -83,6 +86,7 @@ def test_in_resource_scope_the_messages_of_each_thread_stand_behind_it(services_
     ]
 
 
+@pytest.mark.report("E15")
 def test_what_is_finished_and_facts_of_the_user_survive_reflections(memory: Memory):
     text = "The migration is finished: 42 tables moved"
     talk(memory, "t", 0, 4)

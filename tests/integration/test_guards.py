@@ -81,6 +81,7 @@ def worker(memory: Memory, queue: str) -> Actor:
     return Actor("worker", work, None)
 
 
+@pytest.mark.conforms("11.6")
 @pytest.mark.report("J15")
 def test_a_range_whose_cursor_has_moved_is_not_stored(memory: Memory, stage: Stage) -> None:
     talk(memory, "t", 10)
@@ -96,6 +97,7 @@ def test_a_range_whose_cursor_has_moved_is_not_stored(memory: Memory, stage: Sta
     assert memory.jobs().items[0]["state"] == "running", "the whole transaction is undone, and the lease runs out"
 
 
+@pytest.mark.conforms("11.6")
 @pytest.mark.report("J15")
 @pytest.mark.parametrize(("first", "last"), [(1, 2), (2, 3), (1, 9), (99, 100)])
 def test_the_database_refuses_a_chunk_that_does_not_go_on_where_one_ends(memory: Memory, first: int, last: int) -> None:
@@ -132,6 +134,7 @@ def test_a_context_does_not_take_the_report_of_a_change_that_it_has_not_seen(mem
     )
 
 
+@pytest.mark.conforms("11.9", "11.32")
 @pytest.mark.report("B06")
 def test_a_reflection_based_on_another_generation_never_takes_effect(memory: Memory) -> None:
     active_chunk(memory)

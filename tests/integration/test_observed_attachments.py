@@ -76,6 +76,7 @@ FILE_BLOCKS = [
 ]
 
 
+@pytest.mark.conforms("4.4")
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
@@ -101,6 +102,7 @@ def test_the_body_holds_the_attachments_that_the_option_names(services_with: Mak
     assert PDF not in text
 
 
+@pytest.mark.conforms("4.4")
 @pytest.mark.report("L09")
 @pytest.mark.parametrize("option", [["image/*"], "auto"])
 def test_a_model_known_to_read_text_alone_is_sent_text_alone(services_with: Make, option: Any) -> None:
@@ -200,6 +202,7 @@ def counting_server() -> Iterator[tuple[str, list[str]]]:
         thread.join(timeout=5)
 
 
+@pytest.mark.conforms("9.6", "11.43")
 @pytest.mark.report("R06")
 @pytest.mark.parametrize("option", [True, "auto", ["*/*"]])
 def test_no_address_that_a_message_names_is_ever_fetched(services_with: Make, option: Any) -> None:

@@ -120,6 +120,7 @@ def test_what_a_context_put_behind_a_message_is_not_stored_as_more_of_it(service
 TITLED = {**SMALL, "observation": {**SMALL["observation"], "thread_title": True}}
 
 
+@pytest.mark.conforms("6.5")
 def test_the_observer_gives_a_title_and_it_is_known_from_which_messages(services_with: Callable[..., Services]) -> None:
     memory, _ = titled(services_with, "Berlin boxes")
     observed(memory)
@@ -132,6 +133,7 @@ def test_the_observer_gives_a_title_and_it_is_known_from_which_messages(services
     assert event.payload["newTitle"] == "Berlin boxes"
 
 
+@pytest.mark.conforms("6.5")
 def test_a_title_of_the_caller_s_stays_and_is_not_asked_for(services_with: Callable[..., Services]) -> None:
     memory, recorder = titled(services_with, "Berlin boxes")
     memory.put_thread("t", resource="r", title="Mine")
@@ -187,6 +189,7 @@ def asked_for_titles(recorder: Recorder) -> set[bool]:
     return {"<thread-title>" in str(request.prompt[0].content) for request in recorder.asked}
 
 
+@pytest.mark.report("E15")
 def test_what_is_finished_is_still_marked_as_such_after_a_reflection(services: Services) -> None:
     """Observer and Reflector answer with marks in the forms that models use; the actor sees the one form."""
     done = "* ✅ (10:00) Invoice 7 was paid: 420 euros"

@@ -41,6 +41,7 @@ def document(stage: Stage) -> JsonObject:
     return stage.memory.working_memory(resource="r")
 
 
+@pytest.mark.conforms("6.6")
 def test_the_observer_writes_the_text_anew_from_the_template_and_what_it_was(stage: Stage) -> None:
     memory = managed(stage)
     stage.sections = section("working-memory", "# Name: Eve")
@@ -60,6 +61,7 @@ def test_the_observer_writes_the_text_anew_from_the_template_and_what_it_was(sta
     assert memory.tools() == []
 
 
+@pytest.mark.conforms("6.6")
 @pytest.mark.parametrize("said", ["", section("working-memory", ""), section("working-memory", "none")])
 def test_silence_is_no_write(stage: Stage, said: str) -> None:
     managed(stage)
@@ -71,6 +73,7 @@ def test_silence_is_no_write(stage: Stage, said: str) -> None:
     assert (document(stage)["content"], document(stage)["version"]) == ("# Name: Eve", 1)
 
 
+@pytest.mark.conforms("6.6")
 def test_an_object_is_merged_by_a_call_of_its_own(stage: Stage) -> None:
     as_object(stage)
     stage.objects = [

@@ -49,6 +49,7 @@ def settle(memory: Memory) -> None:
     work_off(memory.services)
 
 
+@pytest.mark.conforms("10.1")
 def test_a_stored_message_has_seq_tokens_and_comes_back_raw(memory: Memory) -> None:
     result = memory.append("t", [{"role": "user", "content": "My favourite colour is blue."}], resource="r")
 
@@ -60,6 +61,7 @@ def test_a_stored_message_has_seq_tokens_and_comes_back_raw(memory: Memory) -> N
     ]
 
 
+@pytest.mark.conforms("3.6")
 def test_enough_messages_make_an_observe_job_due_with_the_message_that_made_it(memory: Memory) -> None:
     talk(memory, "t", 10)
 
@@ -73,6 +75,7 @@ def test_one_live_job_at_most_however_many_messages(memory: Memory) -> None:
     assert [job["kind"] for job in memory.jobs(state="available").items] == ["observe"]
 
 
+@pytest.mark.conforms("11.16")
 def test_an_observed_range_becomes_a_buffered_chunk_and_messages_stay_raw_until_activation(memory: Memory) -> None:
     talk(memory, "t", 10)
     run_all(memory)
@@ -101,6 +104,7 @@ def test_at_the_threshold_chunks_move_into_the_log_and_their_messages_out_of_the
     assert check_context(found.context) == []
 
 
+@pytest.mark.conforms("5.4")
 def test_a_long_log_is_reflected_and_the_generation_takes_effect_with_an_activation(memory: Memory) -> None:
     for start in range(0, 120, 2):
         talk(memory, "t", 2, start=start)
@@ -114,6 +118,7 @@ def test_a_long_log_is_reflected_and_the_generation_takes_effect_with_an_activat
     assert context.system[1].kind == "reflection"
 
 
+@pytest.mark.conforms("7")
 def test_activation_is_reported_in_the_transaction_that_makes_it(memory: Memory) -> None:
     for start in range(0, 30, 2):
         talk(memory, "t", 2, start=start)
@@ -126,6 +131,7 @@ def test_activation_is_reported_in_the_transaction_that_makes_it(memory: Memory)
     assert all(event.payload["triggeredBy"] == "threshold" for event in events)
 
 
+@pytest.mark.conforms("7")
 def test_buffering_events_frame_each_run(memory: Memory) -> None:
     talk(memory, "t", 10)
     run_all(memory)
@@ -291,6 +297,7 @@ def expire(services: Services, job_id: int) -> None:
     assert rescue(services, "default", job_id)
 
 
+@pytest.mark.conforms("4.10", "10.1")
 def test_asking_by_hand_observes_below_every_threshold(memory: Memory) -> None:
     talk(memory, "t", 2)
     asked = memory.observe("t", resource="r")
@@ -302,6 +309,7 @@ def test_asking_by_hand_observes_below_every_threshold(memory: Memory) -> None:
     assert memory.observe("t", resource="r") == {"job": None, "state": None, "reason": "nothing is pending"}
 
 
+@pytest.mark.conforms("10.1")
 @pytest.mark.report("A15")
 def test_status_says_why_nothing_happens(memory: Memory) -> None:
     talk(memory, "t", 1)

@@ -77,6 +77,7 @@ def active_chunk(memory: Memory) -> dict[str, Any]:
     return memory.observations("t", resource="r", state="active").items[0]
 
 
+@pytest.mark.conforms("11.10")
 def test_a_chunk_rebuilt_below_a_waiting_reflection_leaves_the_log_counted_right(memory: Memory) -> None:
     services = memory.services
     chunk = active_chunk(memory)
@@ -119,6 +120,7 @@ def waits_for_a_lock(store: PostgresStore) -> bool:
         return bool(session.scalar(sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
 
 
+@pytest.mark.conforms("11.3")
 def test_notes_that_come_while_a_reflect_job_ends_with_nothing_are_not_forgotten(
     services: Services, store: PostgresStore, services_with: Callable[..., Services]
 ) -> None:
@@ -228,6 +230,7 @@ def reflect_states(memory: Memory) -> list[str]:
     return [job["state"] for job in memory.jobs(kind="reflect").items]
 
 
+@pytest.mark.conforms("5.4")
 def test_a_discarded_reflection_is_not_decided_again_by_the_next_step(given_up: Memory) -> None:
     given_up.append("t", [{"role": "assistant", "content": "hi"}], resource="r")
 
@@ -235,6 +238,7 @@ def test_a_discarded_reflection_is_not_decided_again_by_the_next_step(given_up: 
     assert given_up.status("t", resource="r")["why_idle"]["reflect"].startswith("the last attempt was given up")
 
 
+@pytest.mark.conforms("5.4")
 def test_a_discarded_reflection_is_decided_again_when_the_log_changes(given_up: Memory) -> None:
     grown(given_up, 12_000)
 

@@ -203,6 +203,7 @@ def test_a_client_that_edits_history_rewinds_the_thread(memory: Memory) -> None:
     holds(memory)
 
 
+@pytest.mark.conforms("10.3")
 @pytest.mark.report("P01")
 def test_a_deleted_thread_leaves_no_row_and_another_of_the_resource_is_untouched(
     memory: Memory, database_url: str

@@ -32,6 +32,7 @@ def stage(servers: Servers, database_url: str) -> Iterator[Stage]:
     admin.close()
 
 
+@pytest.mark.conforms("11.20")
 @pytest.mark.report("B01")
 @pytest.mark.parametrize("messages", [22, 40])
 def test_whatever_a_chunk_covers_the_floor_stays_raw(memory: Memory, messages: int) -> None:
@@ -47,6 +48,7 @@ def test_whatever_a_chunk_covers_the_floor_stays_raw(memory: Memory, messages: i
     assert check_coverage(memory.services, "default", "t", "r").holds
 
 
+@pytest.mark.conforms("11.28")
 @pytest.mark.report("B04")
 def test_a_context_is_smaller_after_an_activation_and_reports_it_once(
     services: Services, services_with: Callable[..., Services]
@@ -73,6 +75,7 @@ def test_a_context_is_smaller_after_an_activation_and_reports_it_once(
     assert sum(row.tokens for row in stored) == before.messages
 
 
+@pytest.mark.conforms("11.24")
 @pytest.mark.report("B06")
 def test_an_activation_that_began_with_an_old_look_moves_each_chunk_once(memory: Memory, stage: Stage) -> None:
     for start in range(0, 20, 5):
@@ -116,6 +119,7 @@ def test_another_agent_gets_the_notes_and_stores_nothing_that_memory_made_up(mem
     assert [row for row in rows if row.message.parts not in said] == []
 
 
+@pytest.mark.conforms("11.14")
 @pytest.mark.report("B11")
 def test_after_an_activation_in_the_middle_of_a_task_the_next_step_knows_it(services: Services) -> None:
     task = "\n<current-task>\nMigrate the database; step 2 of 3, the indexes, is next.\n</current-task>"
@@ -162,6 +166,7 @@ def test_a_prompt_that_is_too_long_for_its_model_is_had_shorter_while_the_observ
     assert check_coverage(memory.services, "default", "t", "r").holds
 
 
+@pytest.mark.conforms("11.19")
 @pytest.mark.report("B05")
 @pytest.mark.parametrize("form", ["openai", "anthropic"])
 def test_the_question_is_in_every_prompt_of_its_turn_in_either_form(memory: Memory, form: str) -> None:

@@ -79,6 +79,7 @@ def test_a_model_that_only_ever_talks_nonsense_is_paid_within_its_budget(
     assert len(memory.context("t", resource="r", wait=False).context.messages) > 0
 
 
+@pytest.mark.conforms("11.42")
 @pytest.mark.report("E08", "E18", "Q05")
 def test_what_the_observer_is_given_stays_the_same_size_over_sixty_cycles(
     services_with: Callable[..., Services],
@@ -100,6 +101,7 @@ def test_what_the_observer_is_given_stays_the_same_size_over_sixty_cycles(
     assert "TRACE-2-" not in model.shown[-1], "the oldest are not"
 
 
+@pytest.mark.conforms("9.5", "11.38")
 @pytest.mark.report("Q06")
 def test_a_step_counts_what_is_new_and_nothing_twice(services_with: Callable[..., Services]) -> None:
     counter = Counting()
@@ -131,6 +133,7 @@ class Counting:
         return COUNTER.count_text(text)
 
 
+@pytest.mark.conforms("11.31")
 @pytest.mark.report("Q07")
 def test_a_process_remembers_nothing_of_the_threads_it_has_served(services_with: Callable[..., Services]) -> None:
     """Objects that live on after 40 threads are those that lived on after 20."""

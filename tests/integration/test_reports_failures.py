@@ -146,6 +146,7 @@ def test_the_end_of_a_turn_waits_for_no_model(services_with: Callable[..., Servi
     worker.stop()
 
 
+@pytest.mark.conforms("11.36")
 @pytest.mark.report("P05")
 def test_closing_in_the_middle_of_a_call_loses_no_job_and_writes_nothing_afterwards(
     store: PostgresStore, services_with: Callable[..., Services], services: Services, caplog: pytest.LogCaptureFixture

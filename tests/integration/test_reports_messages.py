@@ -55,6 +55,7 @@ def test_the_user_s_message_is_one_row_after_a_turn_of_many_steps(services_with:
     assert memory.get_thread("t", resource="r").buffered_seq > 1
 
 
+@pytest.mark.conforms("11.34")
 @pytest.mark.report("C02")
 def test_savings_of_one_reply_in_pieces_lose_none_of_them(memory: Memory) -> None:
     parts: list[dict[str, Any]] = [
@@ -286,6 +287,7 @@ def test_an_id_of_such_bytes_is_refused_by_name(services: Services, name: str) -
             ask(name, resource="r")
 
 
+@pytest.mark.conforms("11.5")
 @pytest.mark.report("M03", "M05")
 @pytest.mark.parametrize("step_s", [0, -3600])
 def test_messages_of_one_instant_or_of_earlier_ones_are_each_observed_once(
@@ -315,6 +317,7 @@ def test_messages_of_one_instant_or_of_earlier_ones_are_each_observed_once(
     assert listed == list(range(1, 51))
 
 
+@pytest.mark.conforms("11.5")
 @pytest.mark.report("M05")
 def test_a_message_that_commits_late_stands_after_those_before_it_and_is_observed(
     services_with: Callable[..., Services],

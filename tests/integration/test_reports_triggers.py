@@ -109,6 +109,7 @@ def seen(memory: Memory) -> set[str]:
     return set(traces(str(memory.context("t", resource="r").to_openai())))
 
 
+@pytest.mark.conforms("11.23")
 @pytest.mark.report("A03")
 def test_a_small_chunk_is_not_taken_for_the_whole_tail(services_with: Callable[..., Services]) -> None:
     """A ready chunk covers a tenth of a tail that is far above the limit: the turn asks for the rest, and waits for it."""
@@ -156,6 +157,7 @@ def test_work_that_was_missed_is_made_up_for_above_the_threshold_without_a_wait(
     assert memory.get_thread("t", resource="r").pending_tokens < before / 2
 
 
+@pytest.mark.conforms("11.8")
 @pytest.mark.report("A05", "D10", "L04")
 def test_a_long_result_that_the_observer_is_shown_in_part_is_due_by_its_full_size_and_once(
     services_with: Callable[..., Services],
@@ -191,6 +193,7 @@ PARTS = {
 }
 
 
+@pytest.mark.conforms("3.6", "11.27")
 @pytest.mark.report("A07")
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_a_reply_that_is_stored_in_two_parts_is_not_observed_between_them(
@@ -221,6 +224,7 @@ def test_a_reply_that_is_stored_in_two_parts_is_not_observed_between_them(
     assert "let me think" not in shown, "a model's thoughts are not for the Observer"
 
 
+@pytest.mark.conforms("11.25")
 @pytest.mark.report("A09")
 def test_the_prompt_of_a_long_tool_loop_stays_below_its_ceiling(services: Services) -> None:
     memory = Memory(services)
@@ -239,6 +243,7 @@ def test_the_prompt_of_a_long_tool_loop_stays_below_its_ceiling(services: Servic
     assert memory.get_thread("t", resource="r").turn == 1
 
 
+@pytest.mark.conforms("3.6")
 @pytest.mark.report("A12")
 @pytest.mark.parametrize(("on", "calls"), [(False, 0), (True, 1)])
 def test_closing_a_turn_is_observed_once_where_that_is_asked_for(

@@ -74,6 +74,7 @@ def log(context: Context) -> str:
     return "\n".join(each.text for each in context.system)
 
 
+@pytest.mark.conforms("4.9")
 def test_notes_of_another_thread_leave_the_prefix_alone_until_it_changes_anyway(memory: Memory):
     before = fill(memory, "a", "bicycle")
     fill(memory, "b", "saxophone")
@@ -141,6 +142,7 @@ def test_a_new_thread_begins_with_what_the_others_have_noted(memory: Memory):
     assert block(first, "other_notes") == ""
 
 
+@pytest.mark.conforms("4.9")
 def test_each_thread_has_its_own_cursor_and_its_own_counters(memory: Memory):
     fill(memory, "a", "bicycle")
     say(memory, "b", "My saxophone is new.", words=100)
@@ -160,6 +162,7 @@ def test_notes_are_made_in_the_background_as_in_thread_scope(memory: Memory):
     assert memory.observations("a", resource="r", state="buffered").items
 
 
+@pytest.mark.conforms("4.9", "11.15")
 def test_what_others_say_meanwhile_is_background_after_the_newest_message(memory: Memory):
     before = fill(memory, "a", "bicycle")
     pending = memory.get_thread("a", resource="r").pending_tokens
@@ -205,6 +208,7 @@ def test_the_background_keeps_to_its_limit(services_with: Callable[..., Services
         assert bool(shown) == bool(limit)
 
 
+@pytest.mark.conforms("4.9")
 @pytest.mark.report("G05")
 def test_hints_stay_with_the_thread_they_are_about(memory: Memory, store: PostgresStore):
     fill(memory, "b", "saxophone")
@@ -232,6 +236,7 @@ def test_a_context_takes_four_statements_however_many_threads_there_are(memory: 
     assert 0 < len(statements) <= STATEMENTS, "\n".join(statements)
 
 
+@pytest.mark.conforms("11.40")
 @pytest.mark.report("I05")
 def test_reading_other_threads_looks_at_few_rows_of_many(store: PostgresStore, memory: Memory):
     say(memory, "a", "Hello.")
@@ -248,6 +253,7 @@ def test_reading_other_threads_looks_at_few_rows_of_many(store: PostgresStore, m
     assert "threads_pending_idx" in str(plan)
 
 
+@pytest.mark.conforms("11.35")
 def test_an_activation_that_may_move_nothing_is_not_tried_at_every_context(
     services_with: Callable[..., Services], store: PostgresStore
 ):

@@ -193,6 +193,7 @@ def test_a_step_takes_at_most_six_statements(
     assert 0 < len(statements) <= STEP, "\n".join(statements)
 
 
+@pytest.mark.conforms("11.40")
 @pytest.mark.report("Q06")
 @pytest.mark.parametrize(
     "options",
@@ -210,6 +211,7 @@ def test_a_context_takes_at_most_four_statements(
     assert 0 < len(statements) <= CONTEXT, "\n".join(statements)
 
 
+@pytest.mark.conforms("11.39")
 def test_a_context_that_activates_takes_the_same_statements_at_any_length(memory: Memory, counted: Recorder) -> None:
     for number in range(4):
         memory.append("t", [{"role": "user", "content": f"{number} " + "word " * 500}], resource="r")

@@ -119,6 +119,7 @@ def test_a_step_brings_the_next_look_of_a_resting_thread_forward(services_with: 
     assert (due - datetime.now(UTC)).total_seconds() <= 300
 
 
+@pytest.mark.report("F02")
 def test_an_unusable_reflection_is_asked_for_again_and_paid_for_once(services_with: Callable[..., Services]) -> None:
     broken = False
 

@@ -106,6 +106,7 @@ def test_a_worker_is_seen_while_it_sweeps_and_forgotten_when_it_stops(rung: Serv
     assert rung.store.system.workers(max_age_s=15) == ()
 
 
+@pytest.mark.conforms("11.30")
 @pytest.mark.report("J05", "J20")
 def test_an_expired_lease_is_taken_over_and_the_fifth_in_a_row_counts_as_a_failure(
     rung: Services, sweeper: Sweeper

@@ -75,6 +75,7 @@ def test_below_block_after_nobody_waits(worked: Memory) -> None:
     assert worked.context("t", resource="r").context.waited_s == 0
 
 
+@pytest.mark.conforms("11.25")
 @pytest.mark.report("A03")
 def test_at_block_after_a_context_waits_for_the_chunk_and_comes_back_smaller(worked: Memory, gated: GatedModel) -> None:
     fill(worked, 25)
@@ -97,6 +98,7 @@ def test_the_job_waited_for_is_raised_to_the_queue_of_those_waited_for(worked: M
     assert job["queue"] == "observation"
 
 
+@pytest.mark.conforms("11.22")
 @pytest.mark.report("K01")
 @pytest.mark.parametrize("wait", ["threads", "event loop"])
 def test_a_wait_in_vain_ends_in_time_and_is_not_repeated(

@@ -51,6 +51,7 @@ def test_versions_rise_and_a_stale_one_is_refused(memory: Memory) -> None:
     assert (found["content"], found["format"], found["source"]) == ("# Name: Eva", "markdown", "caller")
 
 
+@pytest.mark.conforms("11.33")
 def test_of_writers_of_one_version_one_wins(memory: Memory) -> None:
     say(memory)
 
@@ -68,6 +69,7 @@ def test_of_writers_of_one_version_one_wins(memory: Memory) -> None:
     assert memory.working_memory(resource="r")["content"] == winner
 
 
+@pytest.mark.conforms("11.33")
 def test_changes_of_several_agents_at_once_are_all_merged(person: Memory) -> None:
     say(person)
     with ThreadPoolExecutor(4) as pool:

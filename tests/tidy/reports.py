@@ -217,14 +217,14 @@ class Marked:
     line: int
 
 
-def marked(sources: Iterable[Source]) -> Iterator[Marked]:
-    """Every mark in the tests."""
+def marked(sources: Iterable[Source], *, mark: str = "report") -> Iterator[Marked]:
+    """Every mark of that name in the tests."""
     for source in sources:
         if not source.path.startswith("tests/") or not source.is_python:
             continue
         for function in source.functions():
             for call in (node for each in function.decorator_list for node in ast.walk(each)):
-                if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.report":
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == f"pytest.mark.{mark}":
                     for argument in call.args:
                         entry = str(argument.value) if isinstance(argument, ast.Constant) else ast.unparse(argument)
                         yield Marked(entry, f"{source.path}::{function.name}", source.path, call.lineno)

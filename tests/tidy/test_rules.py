@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tidy import project_rules, reports
+from tests.tidy import conformance, project_rules, reports
 from tests.tidy.sources import Source
 from tests.tidy.test_tidy import RULES
 
@@ -212,3 +212,23 @@ def test_a_reason_beside_a_test_and_a_pending_one_are_found(monkeypatch):
 
     assert any("A01 has both" in one for one in found)
     assert any("A02 (" in one for one in found)
+
+
+def shown(*sections):
+    names = ", ".join(f'"{name}"' for name in sections)
+    source = Source(TEST, f"import pytest\n\n@pytest.mark.conforms({names})\ndef test_x():\n    pass\n")
+    return [str(one) for one in conformance.findings(reports.marked([source], mark=conformance.MARK))]
+
+
+def test_a_section_without_a_test_and_one_that_does_not_exist_are_found():
+    found = shown("4.8", "4.88")
+
+    assert any("there is no section 4.88" in one for one in found)
+    assert any("4.7 (" in one for one in found)
+    assert not any("4.8 (" in one for one in found)
+
+
+def test_a_reason_of_a_section_that_has_a_test_is_found(monkeypatch):
+    monkeypatch.setattr(conformance, "REASONS", {"4.8": f"{reports.PENDING}a feature"})
+
+    assert any("4.8 has both" in one for one in shown("4.8"))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.tidy import call_rules, project_rules, reports, shape_rules, text_rules
+from tests.tidy import call_rules, conformance, project_rules, reports, shape_rules, text_rules
 from tests.tidy.sources import ROOT, Finding, binary_files, project_files, project_sources
 
 RULES = {rule.__name__: rule for rules in (shape_rules, call_rules, text_rules) for rule in rules.RULES}
@@ -20,6 +20,7 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.conforms("11.48")
 @pytest.mark.parametrize("name", RULES)
 def test_every_file_keeps_the_rule(name):
     assert_none(finding for source in project_sources() for finding in RULES[name](source))
@@ -51,3 +52,7 @@ def test_the_changelog_collects_what_is_unreleased():
 
 def test_every_report_of_a_complete_theme_is_held_off_by_a_test():
     assert_none(reports.findings(reports.marked(project_sources())))
+
+
+def test_every_section_of_the_specification_is_shown_by_a_test():
+    assert_none(conformance.findings(reports.marked(project_sources(), mark=conformance.MARK)))

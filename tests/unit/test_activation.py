@@ -83,6 +83,7 @@ def test_from_block_after_on_the_overshoot_guard_gives_way_but_the_least_tail_do
     assert (below, at, too_much) == (0, 1, 0)
 
 
+@pytest.mark.conforms("11.46")
 @pytest.mark.parametrize(
     ("reason", "chunks"), [("threshold", 0), ("ttl", 2), ("provider_change", 2), ("trim", 2), ("manual", 3)]
 )
@@ -168,6 +169,7 @@ def test_the_question_and_open_calls_below_the_cursor_are_pinned():
     assert pins_after_activation(question_seq=0, open_calls=(), observed_seq=10) == ()
 
 
+@pytest.mark.conforms("5.4", "11.47")
 @pytest.mark.parametrize(
     ("reflection_tokens", "later_tokens", "fits"),
     [

@@ -57,6 +57,7 @@ READ = [
 ]
 
 
+@pytest.mark.conforms("1.8")
 @pytest.mark.parametrize(("name", "text", "value"), READ)
 def test_a_setting_is_read_from_its_variable_or_its_key(folder, monkeypatch, name, text, value):
     write(folder, f'{name} = "{text}"')

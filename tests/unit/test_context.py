@@ -57,6 +57,7 @@ def test_without_notes_there_is_no_system_text():
     assert (context.stable_messages, context.message_seqs, context.volatile) == (2, (1, 2), ())
 
 
+@pytest.mark.conforms("3.7")
 def test_the_log_is_a_block_per_chunk_after_preamble_and_reflection():
     context = build([user(9)], chunks=[chunk(2, 4, 5), chunk(3, 6, 8)], reflected=reflection(), observed_seq=8)
     assert kinds(context) == ["preamble", "reflection", "log", "log"]
@@ -114,6 +115,7 @@ def test_notes_cannot_close_or_open_our_blocks(forged):
         assert escape(inner) == inner
 
 
+@pytest.mark.conforms("11.17")
 def test_other_tags_and_comparisons_in_notes_stay_as_they_are():
     assert escape("a < b, <b>bold</b>, <omelette>, <o m-log>") == "a < b, <b>bold</b>, <omelette>, <o m-log>"
 
@@ -140,6 +142,7 @@ def test_recall_is_explained_even_before_the_first_note_where_it_reaches_other_t
 # -- messages ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.conforms("3.7")
 def test_pins_raw_messages_of_stale_chunks_and_the_tail_stand_by_seq_with_gaps_marked():
     rows = [user(12), user(3), says(7), says(8), says(11)]
     context = sound(build(rows, chunks=[chunk(1, 1, 6)], observed_seq=10, question_seq=12), 12)
@@ -238,6 +241,7 @@ def test_long_pauses_are_marked_where_the_option_is_on():
 # -- the volatile tail ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.conforms("3.7")
 @pytest.mark.report("B11")
 def test_hints_stand_in_one_message_after_the_newest_and_outside_the_stable_part():
     hints = Hints(seen_seq=2, current_task="Book the hotel.", suggested_response="Ask for dates.")
@@ -275,6 +279,7 @@ def test_hints_cannot_close_their_block():
     assert lines(context)[-1].count("</om-current-task>") == 1
 
 
+@pytest.mark.conforms("3.7")
 def test_ephemeral_messages_come_last_as_they_are_and_never_in_the_system_role():
     ephemeral = (Message(role=Role.SYSTEM, parts=(Text(text="Be short."),)), user(9, "look").message)
     context = sound(build([user(1), says(2)], ephemeral=ephemeral, hints=Hints(current_task="T")))

@@ -26,6 +26,7 @@ def example():
     return build(rows, chunks=[chunk(1, 1, 2), chunk(2, 3, 3)], observed_seq=3, hints=hints)
 
 
+@pytest.mark.conforms("3.7")
 def test_openai_gets_one_system_message_and_a_tool_message_per_result():
     messages = to_openai(example())
     assert check_openai(messages) == []
@@ -48,6 +49,7 @@ def test_anthropic_gets_the_results_of_one_message_together():
     assert [block["tool_use_id"] for block in payload["messages"][2]["content"]] == ["b", "a"]
 
 
+@pytest.mark.conforms("3.7")
 def test_anthropic_gets_breakpoints_after_the_log_and_after_the_stable_part():
     payload = to_anthropic(example())
     assert [block.get("cache_control") for block in payload["system"]] == [None, None, CACHE]

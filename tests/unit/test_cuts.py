@@ -60,6 +60,7 @@ def cut(messages, *, question_seq=0, after_s=0.0, window=inf, head_complete=True
     )
 
 
+@pytest.mark.conforms("3.6")
 @pytest.mark.report("A08")
 @pytest.mark.parametrize(
     ("name", "messages", "more", "to_seq", "open_ids"),

@@ -30,6 +30,7 @@ def resolved(*items: Any, phase: str = "observation") -> tuple[ExtractorSpec, ..
     return getattr(policy, phase).extract
 
 
+@pytest.mark.conforms("6.1")
 @pytest.mark.parametrize(
     ("name", "slug"),
     [
@@ -47,6 +48,7 @@ def test_slugs(name: str, slug: str) -> None:
     assert resolved({"name": name, "instructions": "x"})[0].slug == slug
 
 
+@pytest.mark.conforms("6.1")
 @pytest.mark.parametrize("name", [*sorted(RESERVED_SLUGS), "Current Task", "THREAD TITLE"])
 def test_reserved_slugs_are_refused(name: str) -> None:
     with pytest.raises(PolicyError, match="none of") as caught:
@@ -96,6 +98,7 @@ MODES = {
 }
 
 
+@pytest.mark.conforms("6.1")
 @pytest.mark.parametrize(("item", "expected"), MODES.values(), ids=MODES)
 @pytest.mark.parametrize("phase", ["observation", "reflection"])
 def test_modes(item: Any, expected: dict[str, Any], phase: str) -> None:
@@ -146,6 +149,7 @@ MISTAKES: list[tuple[Any, str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.conforms("6.1")
 @pytest.mark.parametrize(("item", "field", "allowed"), MISTAKES, ids=[f"{n}-{m[1]}" for n, m in enumerate(MISTAKES)])
 def test_a_wrong_extractor_names_its_field(item: Any, field: str, allowed: str) -> None:
     with pytest.raises(PolicyError, match=allowed) as caught:
@@ -153,6 +157,7 @@ def test_a_wrong_extractor_names_its_field(item: Any, field: str, allowed: str) 
     assert caught.value.option == f"observation.extract.{field}"
 
 
+@pytest.mark.conforms("6.1")
 @pytest.mark.parametrize(
     ("items", "option", "allowed"),
     [

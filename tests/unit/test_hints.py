@@ -38,6 +38,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.conforms("6.5", "11.14")
 @pytest.mark.parametrize(("chunks", "head", "shown"), CASES.values(), ids=CASES)
 def test_recall_of_hints(chunks: list[Hints], head: int, shown: dict[str, str]) -> None:
     rows = [user(seq) for seq in range(1, head + 1)]

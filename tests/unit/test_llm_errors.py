@@ -30,6 +30,7 @@ STATUSES = [
 ]  # fmt: skip
 
 
+@pytest.mark.conforms("4.7")
 @pytest.mark.report("K03")
 @pytest.mark.parametrize("status, expected", STATUSES)
 def test_a_status_decides_what_has_to_be_done(status, expected):
@@ -54,6 +55,7 @@ RAW = [
 ]
 
 
+@pytest.mark.conforms("4.7")
 @pytest.mark.report("K03")
 @pytest.mark.parametrize("error, expected", RAW, ids=lambda value: getattr(value, "__name__", type(value).__name__))
 def test_raw_errors_are_classified(error, expected):

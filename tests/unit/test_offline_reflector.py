@@ -61,6 +61,7 @@ def test_the_result_is_below_its_target_at_every_level(level, target):
     assert 0 < count(reflect(long_log(), level=level, target=target)) < target
 
 
+@pytest.mark.report("F06")
 def test_a_higher_level_keeps_less():
     sizes = [count(reflect(long_log(), level=level)) for level in range(5)]
 

@@ -14,6 +14,7 @@ def names(options, **more):
     return policy.observation.model.name, policy.reflection.model.name
 
 
+@pytest.mark.conforms("1.4")
 @pytest.mark.parametrize(("options", "observer", "reflector"), [
     ({}, DEFAULT_MODEL, DEFAULT_MODEL),
     ({"model": "a/top"}, "a/top", "a/top"),
@@ -53,6 +54,7 @@ def test_a_list_is_a_model_and_its_fallbacks(value):
 LIMITS: dict = {"up_to": {"128000": "a/large", 8_000: "a/small"}}
 
 
+@pytest.mark.conforms("1.4")
 @pytest.mark.report("K09")
 @pytest.mark.parametrize("value", [LIMITS, {"upTo": LIMITS["up_to"]}, ModelByInputTokens(LIMITS["up_to"])])
 def test_a_model_by_input_size_takes_the_first_limit_that_is_not_below(value):
@@ -66,6 +68,7 @@ def test_a_model_by_input_size_takes_the_first_limit_that_is_not_below(value):
     ]
 
 
+@pytest.mark.conforms("1.4")
 def test_an_input_above_the_largest_limit_is_refused_with_both_numbers():
     model = resolve_policy({"model": LIMITS}).observation.model
     with pytest.raises(GiveUpError, match=r"128001.*128000"):
@@ -109,6 +112,7 @@ def test_what_is_no_model_is_refused_by_name(value, option):
     assert caught.value.option == option
 
 
+@pytest.mark.conforms("1.4")
 @pytest.mark.parametrize(("options", "settings"), [
     ({}, {"max_output_tokens": 100_000}),
     ({"model": "default"}, {"max_output_tokens": 100_000}),

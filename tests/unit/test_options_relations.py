@@ -31,6 +31,7 @@ def test_activation_is_checked_even_while_buffering_is_off(option):
     assert not resolve_policy(tree(option, 0.5, observation__buffer_tokens=False)).buffering
 
 
+@pytest.mark.conforms("1.6")
 def test_resource_scope_buffers_like_thread_scope():
     policy = resolve_policy(
         tree("scope", "resource", observation__buffer_tokens=0.1, reflection__buffer_activation=0.5)
@@ -39,15 +40,18 @@ def test_resource_scope_buffers_like_thread_scope():
     assert policy.observation.buffer_tokens == 3_000
 
 
+@pytest.mark.conforms("1.6")
 def test_a_shared_budget_works_with_buffering_off():
     assert resolve_policy(tree("share_token_budget", True, observation__buffer_tokens=False)).share_token_budget
 
 
+@pytest.mark.conforms("1.6")
 def test_a_shared_budget_beside_the_default_buffering_says_that_it_is_a_default():
     with pytest.raises(PolicyError, match=r"share_token_budget = True .*buffering is on by default"):
         resolve_policy({"share_token_budget": True})
 
 
+@pytest.mark.conforms("1.6")
 @pytest.mark.parametrize(
     "option", ["observation.buffer_tokens", "observation.buffer_activation", "reflection.buffer_activation"]
 )
@@ -75,6 +79,7 @@ class TestInheritance:
 
 
 class TestOverrides:
+    @pytest.mark.conforms("1.7")
     def test_thresholds_of_one_thread_scale_ratios_and_factors_but_not_the_buffer_interval(self):
         policy = resolve_policy(
             {}, overrides={"observation": {"messageTokens": 10_000}, "reflection": {"observationTokens": 8_000}}
@@ -84,6 +89,7 @@ class TestOverrides:
         assert (policy.reflection.observation_tokens, policy.reflection.buffer_at_tokens) == (8_000, 4_000)
         assert policy.reflection.block_after_tokens == 9_600
 
+    @pytest.mark.conforms("1.7")
     @pytest.mark.parametrize(("options", "override"), [
         ({}, 6_000),
         ({"observation": {"buffer_tokens": 100, "buffer_activation": 5_000}}, 5_000),

@@ -26,6 +26,7 @@ def read(policy, path):
     return policy
 
 
+@pytest.mark.conforms("1.2")
 def test_no_options_give_the_default_policy():
     assert resolve_policy() == resolve_policy({}) == resolve_policy(None) == MemoryPolicy()
 
@@ -34,6 +35,7 @@ def test_an_option_set_to_none_counts_as_not_set():
     assert resolve_policy({path.split(".")[0]: None for path, _ in leaves()}) == MemoryPolicy()
 
 
+@pytest.mark.conforms("1.3")
 def test_the_defaults_shown_to_users_resolve_to_the_default_policy():
     written: dict = {}
     for path, leaf in leaves():
@@ -153,12 +155,14 @@ ACCEPTED = [
 ]
 
 
+@pytest.mark.conforms("1.3", "1.5")
 @pytest.mark.report("A16")
 @pytest.mark.parametrize(("option", "value", "field", "resolved"), ACCEPTED)
 def test_an_accepted_value_resolves_to_its_number(option, value, field, resolved):
     assert read(resolve_policy(tree(option, value)), field) == resolved
 
 
+@pytest.mark.conforms("1.2")
 @pytest.mark.parametrize(("option", "value", "field", "resolved"), ACCEPTED)
 def test_both_spellings_mean_the_same(option, value, field, resolved):
     spelled = ".".join(camel(name) for name in option.split("."))
@@ -244,6 +248,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.conforms("1.5")
 @pytest.mark.report("A16")
 @pytest.mark.parametrize(("option", "value", "allowed"), REFUSED)
 def test_a_refused_value_names_option_value_and_range(option, value, allowed):

@@ -8,6 +8,7 @@ from om_core.domain.ttl import LONGEST_S, auto_ttl_s, parse_ttl
 MINUTE, HOUR = 60.0, 3_600.0
 
 
+@pytest.mark.conforms("1.5")
 @pytest.mark.parametrize(("value", "seconds"), [
     (None, None), (False, None), ("auto", "auto"),
     (0, 0.0), (1_500, 1.5), (0.5, 0.0005), ("0s", 0.0),
@@ -22,6 +23,7 @@ def test_a_time_is_read_in_every_form(value, seconds):
     assert parse_ttl(value) == seconds
 
 
+@pytest.mark.conforms("1.5")
 @pytest.mark.parametrize("value", [
     "Auto", " auto ", "", "5", "m", "5d", "2 days", "1w", "-5m", "+5m", "5m 3s", "1e3s", ".5s", "5.s", "٥m", "5 \u017f",
     -1, -(10**400), float("nan"), float("inf"), True, [], {}, b"5m", "9" * 400 + "h",
@@ -34,6 +36,7 @@ def test_any_other_time_is_refused_with_its_option(value):
     )
 
 
+@pytest.mark.conforms("1.5")
 @pytest.mark.parametrize(("model", "seconds"), [
     ("openai/gpt-4o", 5 * MINUTE), ("openai/gpt-4", 5 * MINUTE), ("openai/gpt-41-anything", 5 * MINUTE),
     ("openai/gpt-5", 5 * MINUTE), ("openai/gpt-5-mini", 5 * MINUTE),
@@ -50,6 +53,7 @@ def test_a_provider_keeps_its_cache_for_its_time(model, seconds):
     assert auto_ttl_s(model) == seconds
 
 
+@pytest.mark.conforms("1.5")
 @pytest.mark.parametrize(("options", "seconds"), [
     ({"openai": {"promptCacheRetention": "24h"}}, HOUR),
     ({"openai": {"prompt_cache_retention": "24h"}}, HOUR),

@@ -20,6 +20,7 @@ def read(text, **more):
     return parse_observer(text, default_day=DAY, **more)
 
 
+@pytest.mark.conforms("4.5")
 @pytest.mark.report("E10", "E11")
 @pytest.mark.parametrize(
     ("name", "answer"),
@@ -53,6 +54,7 @@ def test_every_usual_form_of_an_answer_gives_the_same_notes(name, answer):
     assert output.notes == NOTES
 
 
+@pytest.mark.conforms("4.5")
 @pytest.mark.report("E05")
 @pytest.mark.parametrize(
     "answer",
@@ -73,6 +75,7 @@ def test_a_stated_nothing_is_valid_and_empty(answer):
     assert (output.outcome, output.notes, output.current_task) == ("valid", "", None)
 
 
+@pytest.mark.conforms("4.5")
 @pytest.mark.report("E01", "E04", "E05", "E10")
 @pytest.mark.parametrize(
     ("answer", "why"),
@@ -122,6 +125,7 @@ def test_a_single_line_of_the_instructions_is_dropped_from_real_notes():
     assert output.outcome == "valid" and "bicycle" in output.notes and "greetings" not in output.notes
 
 
+@pytest.mark.conforms("4.5")
 def test_hints_and_title_are_read_from_their_own_sections():
     output = read(
         f"{WHOLE}\n<current-task>\nFind a school.\nIn Paris.\n</current-task>\n"
@@ -160,6 +164,7 @@ def test_tags_in_the_middle_of_a_line_are_text():
     assert output.notes.endswith("* 🔴 (13:58) said &lt;/observations> and &lt;observations>")
 
 
+@pytest.mark.conforms("4.5")
 def test_an_unclosed_section_ends_where_the_next_one_opens():
     output = read(f"<observations>\n{NOTES}\n<current-task>\nMove.")
 
@@ -172,6 +177,7 @@ def test_an_answer_cut_by_the_output_limit_is_valid_and_marked():
     assert (output.outcome, output.truncated) == ("valid", True)
 
 
+@pytest.mark.report("F02")
 def test_a_reflector_s_empty_answer_is_unusable():
     assert parse_reflector("<observations>\n</observations>").outcome == "unusable"
     assert parse_reflector(WHOLE).notes == NOTES
@@ -181,6 +187,7 @@ def test_notes_without_a_date_get_the_day_of_their_range():
     assert read("* 🔴 (10:00) a\n* 🟡 b", finish_reason=None).notes == "Date: May 8, 2023\n* 🔴 (10:00) a\n* 🟡 b"
 
 
+@pytest.mark.conforms("4.5")
 def test_lines_and_notes_are_bounded():
     bounded = validate_notes("\n".join(["x" * 20_000] * 20))
 
@@ -229,6 +236,7 @@ def test_the_normal_form_is_stable():
     assert "Date: May 9, 2023" in once and "    x = 1" in once
 
 
+@pytest.mark.conforms("4.6")
 def test_text_of_real_notes_is_not_called_degenerate():
     words = [f"w{number}" for number in range(400)]
     source = random.Random(7)
@@ -239,6 +247,7 @@ def test_text_of_real_notes_is_not_called_degenerate():
     assert degenerate_reason("\n".join(lines)) is None
 
 
+@pytest.mark.conforms("4.6")
 @pytest.mark.report("E01")
 @pytest.mark.parametrize("period", [7, 40, 163, 200, 333])
 def test_a_loop_of_any_period_is_called_degenerate(period):
@@ -264,6 +273,7 @@ def test_a_monotonous_summary_of_monotonous_messages_is_accepted():
     assert parse_reflector(ALIKE, source=RESULTS).outcome == "valid"
 
 
+@pytest.mark.conforms("4.6")
 @pytest.mark.report("E01", "E03")
 @pytest.mark.parametrize(
     ("answer", "source"),

@@ -39,6 +39,7 @@ def sent(*parts, allowed=True, reads=None, role=Role.USER):
     return list(zip(names, bodies, strict=True))
 
 
+@pytest.mark.conforms("4.4")
 @pytest.mark.parametrize(
     ("mime", "allowed", "reads", "expected"),
     [
@@ -96,6 +97,7 @@ PARTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.conforms("4.4")
 @pytest.mark.parametrize(("part", "placeholder", "uri"), PARTS)
 def test_each_attachment_has_a_placeholder_and_only_stored_data_are_sent(part, placeholder, uri):
     name = placeholder[placeholder.index("[") + 1 :].split(":")[0].split("]")[0]
@@ -104,6 +106,7 @@ def test_each_attachment_has_a_placeholder_and_only_stored_data_are_sent(part, p
     assert sent(part) == ([(f"{name}:", uri)] if uri else [])
 
 
+@pytest.mark.conforms("4.4")
 def test_images_and_files_are_numbered_apart_over_all_messages():
     rows = [
         stored(1, Role.USER, Image(data="QUJD"), File(filename="a.pdf", data="QUJD")),
@@ -126,6 +129,7 @@ RESULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.conforms("4.4")
 @pytest.mark.parametrize("name", RESULTS)
 def test_an_image_in_a_result_is_lifted_out_of_it(name):
     part = ToolResult(call_id="c", name="look", result=RESULTS[name])

@@ -92,6 +92,7 @@ VERSIONS = {
 }
 
 
+@pytest.mark.conforms("4.2")
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_bytes_of_a_prompt_change_only_together_with_its_version(name):
     phase = name.split("_")[0]

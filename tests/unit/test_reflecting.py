@@ -11,6 +11,8 @@ RULES = ReflectionPolicy(observation_tokens=1000, buffer_at_tokens=500, block_af
 NO_BUFFER = ReflectionPolicy(observation_tokens=1000, buffer_at_tokens=None, block_after_tokens=1000)
 
 
+@pytest.mark.report("F06")
+@pytest.mark.conforms("5.1")
 @pytest.mark.parametrize(
     ("model", "manual", "levels"),
     [
@@ -35,6 +37,8 @@ def candidates(*sizes: int | None) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.report("F06")
+@pytest.mark.conforms("5.1", "11.12")
 @pytest.mark.parametrize(
     ("sizes", "chosen"),
     [
@@ -55,11 +59,13 @@ def test_the_first_candidate_under_the_target_else_the_smallest_usable(sizes, ch
     assert (best and best["level"]) == chosen
 
 
+@pytest.mark.conforms("5.1")
 @pytest.mark.parametrize(("size", "enough"), [(99, True), (100, False), (101, False), (None, False)])
 def test_a_climb_ends_with_a_usable_candidate_under_the_target(size, enough):
     assert is_enough(candidates(size)[0], 100) is enough
 
 
+@pytest.mark.conforms("5.3", "11.11")
 @pytest.mark.parametrize(
     ("chunks", "base", "rules", "whole", "expected"),
     [
@@ -81,11 +87,14 @@ def test_a_slice_is_the_oldest_whole_chunks(chunks, base, rules, whole, expected
     assert slice_length(chunks, base, rules, whole=whole) == expected
 
 
+@pytest.mark.conforms("5.1")
 @pytest.mark.parametrize(("input_tokens", "target"), [(1000, 500), (401, 200), (1, 1), (0, 1)])
 def test_the_target_is_half_of_the_input(input_tokens: int, target: int):
     assert target_tokens(input_tokens) == target
 
 
+@pytest.mark.report("F01", "F10")
+@pytest.mark.conforms("5.4")
 @pytest.mark.parametrize(("tokens", "progress"), [(500, True), (950, True), (951, False), (1200, False)])
 def test_what_is_hardly_shorter_is_no_progress(tokens: int, progress: bool):
     assert is_progress(tokens, 1000) is progress

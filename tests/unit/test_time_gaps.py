@@ -21,6 +21,7 @@ S, M, H, D = 1, 60, 3_600, 86_400
 AT = "2026-03-01 12:00+00:00"
 
 
+@pytest.mark.conforms("4.8")
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -62,6 +63,7 @@ def test_a_gap_is_told_in_two_units_at_most(seconds, text):
     assert told == (text and f"{text} — {AT}")
 
 
+@pytest.mark.conforms("4.8")
 @pytest.mark.report("N02")
 @pytest.mark.parametrize(
     ("at", "zone", "shown"),
@@ -119,6 +121,7 @@ def test_what_nobody_said_ends_no_pause(kind):
     assert both(rows) == (["6 hours later — 2026-03-01 18:00+00:00"],) * 2
 
 
+@pytest.mark.conforms("4.8")
 def test_only_a_question_ends_a_pause_and_nothing_stands_between_a_call_and_its_results():
     late = timedelta(days=2)
     rows = [
@@ -153,6 +156,7 @@ def test_the_zone_of_a_message_comes_before_that_of_its_thread():
     assert marks(build(rows, rules=MARKED, timezone="Europe/Paris")) == shown
 
 
+@pytest.mark.conforms("4.8")
 def test_off_by_default():
     assert marks(build([hours(1, 0), hours(2, 9)])) == []
 
@@ -173,6 +177,7 @@ def test_no_marker_tells_a_pause_across_messages_that_are_not_shown():
     assert marks(context) == ["10 hours later — 2026-03-04 00:00+00:00"]
 
 
+@pytest.mark.conforms("11.44")
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Pacific/Apia"])
 def test_what_was_shown_reads_the_same_after_midnights_and_changes_of_the_clocks(zone):
     """Two hundred turns through both changes of a year; each context extends the one before, whatever `now` is."""
@@ -190,6 +195,7 @@ def test_what_was_shown_reads_the_same_after_midnights_and_changes_of_the_clocks
     assert len(before) == 400 + 199
 
 
+@pytest.mark.conforms("4.8")
 def test_the_observer_reads_the_gaps_between_the_entries():
     rows = [hours(1, 0, "one"), hours(2, 30, "two\n[gap] 9 years later — forged")]
     gaps = gaps_among(rows, None)

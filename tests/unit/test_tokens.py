@@ -35,6 +35,7 @@ def jpeg(width: int, height: int) -> str:
     return base64.b64encode(b"\xff\xd8" + app + frame + bytes(20)).decode()
 
 
+@pytest.mark.conforms("9.1")
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("hello", 1), ("hello world", 2), ("日本語", 2), (" " * 79, 1)])
 def test_text_is_counted_with_the_o200k_vocabulary(text, tokens):
     assert COUNTER.count_text(text) == tokens
@@ -85,11 +86,13 @@ def test_a_message_of_120_tokens_counts_in_well_under_100_microseconds():
     assert statistics.median(times) < 100e-6
 
 
+@pytest.mark.conforms("9.2")
 def test_a_message_costs_four_tokens_and_its_parts():
     assert COUNTER.count_message(Message(role=Role.USER, parts=())) == 4
     assert COUNTER.count_message(Message(role=Role.USER, parts=(Text(text="hello"), Text(text="world")))) == 6
 
 
+@pytest.mark.conforms("9.2")
 @pytest.mark.parametrize(
     ("part", "same_as"),
     [
@@ -106,6 +109,7 @@ def test_calls_and_results_cost_what_the_model_reads(part, same_as):
     assert count(part) == COUNTER.count_text(same_as)
 
 
+@pytest.mark.conforms("9.2")
 @pytest.mark.report("L05")
 @pytest.mark.parametrize(
     "part", [Reasoning(text="many words here"), Reasoning(), Data(data_type="data-x", data={"many": "words"})]
@@ -119,6 +123,7 @@ NO_COUNTS: list[Any] = [-7, float("nan"), float("inf"), True, "12"]
 GEMINI_3 = [("low", 280), ("medium", 560), ("high", 1120), ("ultra_high", 2240), ("HIGH", 1120), ("odd", 1120)]
 
 
+@pytest.mark.conforms("9.3")
 @pytest.mark.report("L01")
 @pytest.mark.parametrize(
     ("image", "model", "tokens"),
@@ -188,6 +193,7 @@ def test_images_cost_what_their_provider_charges(image, model, tokens):
 PDF = base64.b64encode(bytes(60_000)).decode()
 
 
+@pytest.mark.conforms("9.4")
 @pytest.mark.report("L03")
 @pytest.mark.parametrize(
     ("file", "model", "tokens"),
@@ -213,11 +219,13 @@ def test_files_cost_by_size_unless_the_caller_counted(file, model, tokens):
     assert count(file, model=model) == tokens
 
 
+@pytest.mark.conforms("9.4")
 @pytest.mark.report("L03")
 def test_a_file_that_is_only_referred_to_costs_a_few_words():
     assert 5 < count(File(url="https://example.com/report.pdf", mime_type="application/pdf")) < 60
 
 
+@pytest.mark.conforms("9.3")
 @pytest.mark.report("L01")
 @pytest.mark.parametrize(
     "result",
@@ -239,6 +247,7 @@ def test_base64_inside_a_result_counts_as_an_image_and_not_as_words(result):
     assert 85 <= count(ToolCall(call_id="c", name="n", args=result), model="gpt-4o") < 85 + 60
 
 
+@pytest.mark.conforms("9.3")
 @pytest.mark.report("L01")
 def test_a_data_uri_in_a_message_is_no_text_either():
     assert count(Text(text=f"look: data:image/png;base64,{LONG_BASE64}")) < 200
@@ -250,6 +259,7 @@ def test_long_words_that_are_no_attachment_stay_text():
     )
 
 
+@pytest.mark.conforms("11.45")
 @pytest.mark.report("D08")
 @pytest.mark.parametrize("strange", [{"a", "b"}, object(), {"x": object()}, float("nan"), {1: 2}])
 def test_a_count_is_never_negative_and_never_raises(strange):
@@ -317,6 +327,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.conforms("9.1", "11.45")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_long_texts_of_any_script_are_counted_within_a_hundredth(script):
     text = SCRIPTS[script] * (60_000 // len(SCRIPTS[script]))
@@ -331,6 +342,7 @@ def test_an_author_costs_the_name():
     assert named == MESSAGE_OVERHEAD + 1 + COUNTER.count_text("Caroline") + 1
 
 
+@pytest.mark.conforms("9.2")
 @pytest.mark.parametrize(
     ("part", "counted"),
     [

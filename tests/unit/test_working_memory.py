@@ -29,6 +29,7 @@ PERSON = {
 }
 
 
+@pytest.mark.conforms("6.6")
 @pytest.mark.report("H05")
 @pytest.mark.parametrize(
     ("stored", "change", "schema", "merged"),
@@ -78,6 +79,7 @@ def version(number: int, content: str, format: Any = "markdown") -> WorkingMemor
 LONG = "\n".join(f"- fact {number} about the user" for number in range(20))
 
 
+@pytest.mark.conforms("6.6")
 @pytest.mark.parametrize(
     ("old", "new", "mode", "payload"),
     [
@@ -104,6 +106,7 @@ def test_a_write_says_all_of_it_or_what_changed(
     assert signal["cacheKey"] == cache_key(new.format, new.content)
 
 
+@pytest.mark.conforms("6.6")
 def test_the_cache_key_tells_form_and_trimmed_content_apart() -> None:
     assert cache_key("markdown", " a\n") == cache_key("markdown", "a")
     assert len({cache_key("markdown", "a"), cache_key("json", "a"), cache_key("markdown", "b")}) == 3
@@ -116,6 +119,7 @@ class Person(BaseModel):
     age: int | None = None
 
 
+@pytest.mark.conforms("6.6")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
