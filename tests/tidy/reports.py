@@ -196,7 +196,6 @@ TITLES: Final = {
 }
 REASONS: Final[dict[str, str]] = {
     "E14": f"{PENDING}an evaluation of what must not be inferred",
-    "E15": f"{PENDING}completion marks",
     "H06": f"{PENDING}a blank template that is sent back as content",
     "H07": f"{PENDING}extractors within a request",
     "H11": f"{PENDING}extracted values whose keys are words of schemas",
