@@ -71,6 +71,15 @@ class WorkingMemory:
         return json.loads(self.content) if self.format == "json" and self.content.strip() else self.content
 
 
+def same_lines(one: str, other: str) -> bool:
+    """Whether two texts differ at most in blanks around their lines, empty lines and the kind of line ends."""
+
+    def lines(text: str) -> list[str]:
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    return lines(one) == lines(other)
+
+
 def json_text(value: Json) -> str:
     """A JSON document as it is stored and shown: the same object always has the same text."""
     return json.dumps(value, ensure_ascii=False, indent=2)

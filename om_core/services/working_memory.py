@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from om_core.domain.errors import ConflictError, InvalidInputError
-from om_core.domain.working_memory import WorkingMemory, cache_key, json_text, merge
+from om_core.domain.working_memory import DEFAULT_TEMPLATE, WorkingMemory, cache_key, json_text, merge, same_lines
 from om_core.formats.fields import check_id
 from om_core.formats.sanitise import sanitise_json, sanitise_text
 from om_core.options.json_schema import mismatch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from om_core.domain.message import Json, JsonObject
-    from om_core.domain.policy import MemoryPolicy, Scope
+    from om_core.domain.policy import MemoryPolicy, Scope, WorkingMemoryPolicy
     from om_core.domain.thread import ThreadState
     from om_core.domain.working_memory import MemoryFormat, WrittenBy
     from om_core.ports import Transaction
@@ -118,15 +118,18 @@ def change(services: Services, tenant: str, memory: Json, *, thread: str, resour
 def merge_in(
     tx: Transaction, policy: MemoryPolicy, thread: ThreadState, value: Json, origin: Origin, *, path: str
 ) -> WorkingMemory | None:
-    """Put a change into the document of the policy's scope, in a transaction of the caller; None: nothing to write.
+    """Put a change into the document of the policy's scope, in a transaction of the caller.
+
+    Nothing, blanks and the template that was never filled in say nothing: the document stays as it is (None: there is
+    none).
 
     Raises:
         ConflictError, InvalidInputError: as for `change`.
     """
     options = policy.working_memory
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
     key = thread.resource_id if options.scope == "resource" else str(thread.id)
+    if value is None or (isinstance(value, str) and (not value.strip() or _is_empty_form(value, options))):
+        return tx.working_memory.latest(options.scope, key)
     if origin.chunk_id is not None:
         newest = tx.working_memory.latest(options.scope, key)
         newer = newest is not None and newest.thread_id == thread.id and (newest.chunk_id or 0) > origin.chunk_id
@@ -140,6 +143,10 @@ def merge_in(
         return checked(merge(stored, _object(value, path), options.schema), "json", policy, path=path)
 
     return _add(tx, options.scope, key, made, origin)
+
+
+def _is_empty_form(text: str, options: WorkingMemoryPolicy) -> bool:
+    return options.schema is None and same_lines(text, options.template or DEFAULT_TEMPLATE)
 
 
 def checked(

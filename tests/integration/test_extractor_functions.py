@@ -160,3 +160,27 @@ def test_a_job_runs_the_functions_it_was_made_with_and_waits_for_those_it_cannot
     assert "cannot import tests.support.extractors:note" in stage.status()["last_error"]["message"]
     stage.run()
     assert stage.status()["extracted"] == {"extracted": {"mood": "calm"}}
+
+
+@pytest.mark.report("H07", "I02")
+def test_work_and_turns_within_another_turn_keep_their_own_identity(stage: Stage) -> None:
+    memory = stage.open(Extractor("Mood", "How?", on_extracted=extractors.note))
+    stage.sections = section("mood", "calm")
+    before = len(extractors.seen)
+    with memory.turn("parent", "boss") as parent:
+        parent.start([{"role": "user", "content": "TRACE-parent ask somebody"}])
+        with memory.turn("child", "helper") as child:
+            child.start([{"role": "user", "content": "TRACE-child what is it?"}])
+            child.step([{"role": "assistant", "content": "TRACE-child it is blue"}])
+        stage.turn()
+        parent.step([{"role": "assistant", "content": "TRACE-parent it is blue"}])
+
+    assert {(event.thread, event.resource) for event in extractors.seen[before:]} == {("t", "r")}
+    for thread, resource in (("parent", "boss"), ("child", "helper")):
+        memory.observe(thread, resource=resource)
+        stage.run()
+        [chunk] = memory.observations(thread, resource=resource, state="all").items
+        assert (chunk["from_seq"], chunk["to_seq"]) == (1, 2)
+        assert f"TRACE-{thread}" in chunk["text"]
+        assert (extractors.seen[-1].thread, extractors.seen[-1].resource) == (thread, resource)
+    assert not memory.get_thread("parent", resource="boss").turn_open

@@ -336,3 +336,21 @@ def test_the_reflector_extracts_too(stage: Stage) -> None:
     [event] = stage.events("extraction-end")
     assert (event["operationType"], event["generation"]) == ("reflection", 1)
     assert stage.tail() == {"theme": "boxes", "form": '{"word": "calm"}'}
+
+
+WORDS = ("type", "session_id", "existing", "schema", "properties", "required", "$ref", "previous")
+"""Words of schemas and of our own code, as names of fields."""
+
+
+@pytest.mark.report("H11")
+def test_fields_named_like_words_of_schemas_are_data(stage: Stage) -> None:
+    fields = {word: {"type": "string"} for word in WORDS}
+    stage.open(Extractor("Form", "Fill it in.", {"type": "object", "properties": fields}))
+    values = [{word: f"{word} of range {n}" for word in WORDS} for n in (1, 2)]
+    stage.objects = [{"form": value} for value in values]
+    stage.turn()
+    stage.turn(start=6)
+
+    assert [chunk["extracted"]["form"] for chunk in stage.chunks()] == values
+    assert stage.status()["extracted"]["extracted"] == {"form": values[1]}
+    assert "existing of range 1" in "".join(stage.prompts(extraction=True)[1]), "the value before is shown"

@@ -9,7 +9,7 @@ import pytest
 
 from om_core.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from om_core.domain.message import text_of
-from om_core.domain.working_memory import VERSIONS_KEPT
+from om_core.domain.working_memory import DEFAULT_TEMPLATE, VERSIONS_KEPT
 from om_core.memory import Memory
 from tests.support.fixtures import SMALL, raw_session
 
@@ -70,6 +70,7 @@ def test_of_writers_of_one_version_one_wins(memory: Memory) -> None:
 
 
 @pytest.mark.conforms("11.33")
+@pytest.mark.report("H06")
 def test_changes_of_several_agents_at_once_are_all_merged(person: Memory) -> None:
     say(person)
     with ThreadPoolExecutor(4) as pool:
@@ -145,6 +146,33 @@ def test_the_tool_s_text_replaces_and_its_object_is_merged(person: Memory) -> No
     changed = person.update_working_memory({"city": None}, thread="t", resource="r")
 
     assert (changed["content"], changed["version"], changed["source"]) == ({"name": "Eve"}, 2, "agent")
+
+
+SENT_BACK = {
+    "the template": DEFAULT_TEMPLATE,
+    "with other line ends": DEFAULT_TEMPLATE.replace("\n", "\r\n"),
+    "with other blanks": "\n\n" + DEFAULT_TEMPLATE.replace("\n", "  \n\n") + "\n",
+    "nothing": "",
+    "blanks": " \n\t\n",
+}
+
+
+@pytest.mark.report("H06")
+@pytest.mark.parametrize("sent", SENT_BACK)
+@pytest.mark.parametrize("before", ["# About the user\n- Name: Eve", None])
+def test_a_template_that_was_not_filled_in_changes_nothing(
+    services_with: Callable[..., Services], sent: str, before: str | None
+) -> None:
+    memory = Memory(services_with({**SMALL, "working_memory": {"enabled": True}}))
+    say(memory)
+    if before is not None:
+        memory.update_working_memory(before, thread="t", resource="r")
+
+    answer = memory.update_working_memory(SENT_BACK[sent], thread="t", resource="r")
+
+    found = memory.working_memory(resource="r")
+    assert (found["content"], found["version"]) == (before, 0 if before is None else 1)
+    assert (answer["content"], answer["version"]) == (before, found["version"])
 
 
 @pytest.mark.parametrize(
