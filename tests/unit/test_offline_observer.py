@@ -360,3 +360,19 @@ def block_message(seq, block, role, at):
     if block["type"] == "tool_result":
         return result(seq, block["tool_use_id"], block["content"], at=at)
     return None
+
+
+@pytest.mark.report("E14")
+@pytest.mark.parametrize(
+    ("said", "inferred"),
+    [
+        ("I walked the dog in Oslo today.", r"\b(lives?|living|residen|moved|home)\b"),
+        ("I had a beer with Tom yesterday in Graz.", r"\b(drinker|likes|loves|friend|lives?)\b"),
+        ("We looked at a red car at the dealer.", r"\b(bought|owns?|wants?)\b"),
+    ],
+)
+def test_what_was_done_once_becomes_no_habit_and_no_home(said, inferred):
+    notes = observe(user(1, said)).notes
+
+    assert set(words(said)) & set(words(notes)), "it is noted"
+    assert not re.search(inferred, notes, re.IGNORECASE)
